@@ -11,6 +11,7 @@ from django.conf import settings
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import User
 from django.core.mail import EmailMessage
+from django.db.models import Q
 from django.utils.translation import gettext as _
 from django.utils.translation import override
 from knox.models import AuthToken
@@ -46,6 +47,16 @@ def close(accounts: Sequence[int], erasure: int, language: str | None) -> None:
 def tells(erasure: int) -> bool:
     """Whether a last mail of this erasure waits to be sent."""
     return Notification.objects.filter(kind=CLOSED, payload__erasure=erasure, delivered_at=None, given_up_at=None).exists()
+
+
+def forget(erasure: int) -> int:
+    """Delete the last mails of this erasure, which were sent, and the other mails about accounts that were sent to their addresses.
+
+    Such an address may be one that was never confirmed, which is looked for in no other place. Returns how many mails it were.
+    """
+    addresses = list(Notification.objects.filter(kind=CLOSED, payload__erasure=erasure).values_list("payload__email", flat=True))
+    sent = Q(delivered_at__isnull=False) | Q(given_up_at__isnull=False)
+    return Notification.objects.filter(sent, run_id=None, payload__email__in=addresses).delete()[0]
 
 
 @handler(CLOSED, within=TRIED_FOR)

@@ -245,7 +245,7 @@ def _mail(erasure: Erasure, person: Person) -> tuple[int, bool]:
     if closing.tells(erasure.pk):
         return 0, False
     _go_on(erasure, "sessions")
-    return 0, True
+    return closing.forget(erasure.pk), True
 
 
 def _sessions(erasure: Erasure, person: Person) -> tuple[int, bool]:

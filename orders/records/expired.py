@@ -36,7 +36,7 @@ RETURNING 1
 
 # A parcel that the shop has not booked is of no order with which it would go.
 _PARCELS = """
-DELETE FROM orders_parcel WHERE order_key = '' AND key = ANY (ARRAY(
+DELETE FROM orders_parcel WHERE key = ANY (ARRAY(
     SELECT key FROM orders_parcel WHERE order_key = '' AND booked_at < now() - %(seconds)s::float8 * interval '1 s'
      LIMIT %(size)s FOR UPDATE SKIP LOCKED))
 RETURNING 1

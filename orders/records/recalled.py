@@ -9,8 +9,9 @@ from typing import Any
 
 from orders.models import MailAgain, PaymentAdjustment, Refund, Return, ReturnLine
 from orders.payments.codes import PAYOUT
+from orders.returns.codes import REFUND, amount_said
 from supervision.models import ArchivedRun
-from supervision.states import RunState
+from supervision.states import Direction, ProcessState
 
 
 def returns_of(archived: ArchivedRun) -> list[tuple[Return, list[ReturnLine]]]:
@@ -43,8 +44,7 @@ def corrected(archived: ArchivedRun) -> dict[str, tuple[Decimal, Decimal]]:
     amounts: dict[str, tuple[Decimal, Decimal]] = {}
     for facts in _facts(archived, "returns"):
         if made := facts.get("corrections"):
-            paid = _processed([one["refund"] for one in made if one["refund"]])
-            further = sum((Decimal(one["further"]) for one in made if one["refund"] in paid), Decimal("0.00"))
+            further = sum(_paid([one["refund"] for one in made if one["refund"]]), Decimal("0.00"))
             amounts[facts["id"]] = further, sum((Decimal(one["too_much"]) for one in made), Decimal("0.00"))
     return amounts
 
@@ -55,10 +55,12 @@ def paid_out(archived: ArchivedRun) -> dict[str, Decimal]:
     return {facts["number"].removeprefix(PAYOUT): Decimal(facts["amount"]) for facts in rows}
 
 
-def _processed(keys: list[str]) -> set[str]:
-    """The runs of refunds that have paid. A run leaves before its order."""
-    rows = ArchivedRun.objects.filter(key__in=keys, process_state=RunState.PROCESSED)
-    return set(rows.values_list("key", flat=True))
+def _paid(keys: list[str]) -> Iterator[Decimal]:
+    """What each of these refunds has paid and stays paid. A run leaves before its order."""
+    for run in ArchivedRun.objects.filter(key__in=keys):
+        done = {one.direction: one.result or {} for one in run.steps if one.name == REFUND and one.process_state == ProcessState.PROCESSED}
+        if Direction.UNDO not in done:
+            yield amount_said(done.get(Direction.DO, {}).get("refunded"))
 
 
 def adjustments_of(archived: ArchivedRun, since: Sequence[PaymentAdjustment]) -> Iterator[PaymentAdjustment]:

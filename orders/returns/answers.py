@@ -34,11 +34,12 @@ SELECT f.external_id, f.amount,
 _CORRECTED = """
 SELECT c.return_key,
        coalesce(sum(CASE WHEN b.id IS NOT NULL THEN b.amount::numeric(18, 2)
-                         WHEN a.process_state || '' = 'Processed' THEN c.further
-                         WHEN r.process_state || '' IN ('Processed', 'Cancelled')
+                         WHEN coalesce(r.process_state, a.process_state) || '' IN ('Processed', 'Cancelled')
                               AND u.process_state || '' IS DISTINCT FROM 'Processed'
-                              AND s.result->>'refunded' ~ '^[0-9]{1,12}([.][0-9]{1,3})?$'
-                         THEN (s.result->>'refunded')::numeric(18, 2) END), 0),
+                              AND NOT coalesce(a.body->'steps' @> '[{"direction": "undo", "name": "refund-part",
+                                                                    "process_state": "Processed"}]', false)
+                              AND p.refunded ~ '^[0-9]{1,12}([.][0-9]{1,3})?$'
+                         THEN p.refunded::numeric(18, 2) END), 0),
        sum(c.too_much)
   FROM orders_returncorrection c
   LEFT JOIN supervision_run r ON c.refund <> '' AND r.key = c.refund
@@ -46,6 +47,10 @@ SELECT c.return_key,
   LEFT JOIN supervision_stepstate s
     ON s.run_id = r.id AND s.direction = 'do' AND s.name = 'refund-part' AND s.process_state || '' = 'Processed'
   LEFT JOIN supervision_stepstate u ON u.run_id = r.id AND u.direction = 'undo' AND u.name = 'refund-part'
+ CROSS JOIN LATERAL (
+       SELECT coalesce(s.result->>'refunded', (
+              SELECT t->'result'->>'refunded' FROM jsonb_array_elements(nullif(a.body->'steps', 'null')) t
+               WHERE t->>'name' = 'refund-part' AND t->>'direction' = 'do' AND t->>'process_state' = 'Processed')) AS refunded) p
   LEFT JOIN orders_paymentadjustment b ON c.refund <> '' AND b.external_id = 'payout:' || c.refund AND b.gives_back
  WHERE c.return_key = ANY (%(returns)s::text[]) GROUP BY c.return_key
 """

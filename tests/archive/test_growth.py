@@ -66,6 +66,7 @@ STATEMENTS = {
     "sessions": (expired._SESSIONS, {"size": 500}),
     "payment events": (payment_events._FORGET, {"seconds": 2_592_000}),
     "parcel events": (parcel_events._FORGET, {"seconds": 2_592_000}),
+    "parcels of others": (expired._PARCELS, {"seconds": 2_592_000, "size": 500}),
     "the history's chain": (chain_ends._DELETE_OLD, {"days": 3650, "size": 50}),
     "bytes of dead letters": (ending._OLD, {"after": 0, "size": 200, "days": 90}),
     "exchanges": (exchanges._DELETE_OLD, {"days": 14, "batch": 5000}),
@@ -84,7 +85,7 @@ def test_every_tidier_is_among_these_statements():
     assert tasks.request_log.BATCH  # the supervisor's module imports all of them
     assert set(tidying._TIDIERS) == {
         "the archive", "documents", "sessions", "requests of API clients", "events of the payment service", "events of the carrier",
-        "metrics", "the history's chain", "bytes of dead letters", "exchanges", *records.RECORDS,
+        "parcels of others", "metrics", "the history's chain", "bytes of dead letters", "exchanges", *records.RECORDS,
         "heartbeats", "closures", "jobs", "counts of requests", "readings of redelivered messages",  # these do not grow with the orders
     }  # fmt: skip
 

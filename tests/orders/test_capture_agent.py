@@ -296,11 +296,10 @@ def test_an_amount_left_open_by_a_skipped_step_is_released_before_another_paymen
     assert services.charged(order) == TOTAL
 
 
-@pytest.mark.parametrize("paid", [{"method": codes.BANK_TRANSFER, "received": "25.80"}, {"received": "25.80"}])
-def test_an_order_paid_by_transfer_has_nothing_to_capture(services, later, order, paid):
-    result = capture(later, paid)
+def test_an_order_paid_by_transfer_has_nothing_to_capture(services, later, order):
+    for paid in {"method": codes.BANK_TRANSFER, "received": "25.80"}, {"received": "25.80"}:  # the second is written by hand
+        assert capture(later, paid) == {"method": codes.BANK_TRANSFER}
 
-    assert result == {"method": codes.BANK_TRANSFER}
     assert services.ledger("payment", order) == []
 
 

@@ -103,7 +103,8 @@ def test_the_credit_note_of_one_that_was_cancelled_before_is_issued_by_the_comma
     shop.assert_healthy()
 
 
-def test_a_cancelled_refund_of_missed_pieces_that_stays_paid_counts_for_its_return(shop, delivered, olga, services):
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_cancelled_refund_of_missed_pieces_that_stays_paid_counts_for_its_return(shop, delivered, olga, services, keep):
     issue()
     back = asked(shop, delivered, mugs=2)
     goods(shop, back, ("MUG-BLUE", 1))
@@ -113,6 +114,10 @@ def test_a_cancelled_refund_of_missed_pieces_that_stays_paid_counts_for_its_retu
     keeps_the_money(shop, services, made)
     assert (told(olga, back)["refunded"], notes()) == ("25.80", ["12.90", "12.90"])
     shop.assert_healthy()
+    for _moved in [*archive.batches(timedelta(0), keep_orders=keep), *archive.batches(timedelta(0), keep_orders=keep)]:
+        pass
+    assert ArchivedRun.objects.filter(key=delivered).exists()
+    assert told(olga, back)["refunded"] == "25.80", "the archive says the same"
 
 
 @pytest.mark.parametrize("verb", ["skip", "complete"])

@@ -159,6 +159,18 @@ def test_the_reason_of_a_cancellation_before_the_order_was_taken_up_goes_whole(s
     assert not hits(["quagmire"])
 
 
+def test_an_address_that_was_never_confirmed_goes_with_its_account(shop):
+    account = an_account("old", "customer")
+    account.email, account.first_name, account.last_name = EMAIL, NAME, SURNAME
+    account.set_password("a-new-one-of-many-words")
+    account.save()  # its owner is told by mail
+    assert hits()["supervision_notification.payload"] == 1
+
+    erase(people.by_account("old"))
+
+    assert not hits().keys() - KEPT
+
+
 def test_the_counts_of_a_guests_orders_and_of_mails_go_too_and_old_ones_by_themselves(shop, zoe):
     fetch("DELETE FROM orders_requestcount")
     counted([f"guest:{EMAIL}", f"mail:{EMAIL}", "guest:another@example.com"], seconds=3600)
