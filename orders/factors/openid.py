@@ -35,7 +35,7 @@ from requests import RequestException
 from orders.factors import proofs, tries
 from orders.factors.asking_again import wait_in_words
 from orders.factors.pages import safe_next
-from sasproject.factors import OIDC_PROVIDER
+from sasproject.factors import GROUPS, OIDC_PROVIDER
 
 log = logging.getLogger(__name__)
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
@@ -125,7 +125,7 @@ def _account(said: SocialAccount, claims: Mapping[str, Any], groups: set[str]) -
     if account.is_staff != bool(groups):
         account.is_staff = bool(groups)
         account.save(update_fields=["is_staff"])
-    account.groups.remove(*Group.objects.filter(name__in=set(settings.OIDC_GROUPS.values()) - groups))
+    account.groups.remove(*Group.objects.filter(name__in=set(GROUPS) - groups))  # also one that OIDC_GROUPS gave before
     account.groups.add(*Group.objects.filter(name__in=groups))
     return account
 

@@ -13,7 +13,7 @@ import httpx2
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.test import Client
 from jwt.algorithms import RSAAlgorithm
 
@@ -88,6 +88,21 @@ def test_who_has_left_the_groups_loses_the_console(client, provider) -> None:
 
     account = User.objects.get()
     assert (answer.status_code, account.is_staff, account.groups.count()) == (403, False, 0)
+
+
+def test_a_group_that_the_settings_do_not_give_any_more_is_taken_back(client, provider, settings) -> None:
+    person(provider, "olga", groups=["order-desk"])
+    come_back(client, "olga")
+    account = User.objects.get()
+    account.groups.add(Group.objects.create(name="refunds alone"))  # by an administrator, who gives what no provider does
+    settings.OIDC_GROUPS = {"order-desk": "viewer"}
+
+    come_back(Client(), "olga")
+
+    assert sorted(group.name for group in account.groups.all()) == ["refunds alone", "viewer"]
+    settings.OIDC_GROUPS = {"auditors": "viewer"}
+    assert come_back(Client(), "olga").status_code == 403
+    assert [group.name for group in account.groups.all()] == ["refunds alone"]
 
 
 def test_no_account_is_joined_by_its_name_or_mail(client, provider) -> None:
