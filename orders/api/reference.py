@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.translation import override
 from django.views.decorators.http import require_safe
 from drf_spectacular.generators import SchemaGenerator
 
@@ -24,7 +26,8 @@ def page(request: HttpRequest) -> HttpResponse:
 @cache
 def _facts() -> dict[str, Any]:
     """The same for every reader, until the process ends."""
-    schema = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
+    with override(settings.LANGUAGE_CODE):  # not that of the first reader
+        schema = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
     parts: dict[str, list[dict[str, Any]]] = {}
     for path, operations in schema["paths"].items():
         for verb, operation in operations.items():

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import re
 
+from django.test import Client
 from drf_spectacular.generators import SchemaGenerator
 
+from orders.api import reference
 from tests.shopping import a_client
 
 DOCUMENT = SchemaGenerator().get_schema(request=None, public=True)
@@ -39,3 +41,12 @@ def test_the_page_is_light_and_is_served_compressed(db, settings):
     assert gzip.decompress(packed.content) == plain.content
     assert len(packed.content) < MOST_BYTES / 10
     assert len(plain.content) < MOST_BYTES
+
+
+def test_the_page_is_in_one_language_also_for_an_italian_first_reader(db):
+    reference._facts.cache_clear()
+
+    italian = Client(headers={"Accept-Language": "it"}).get("/api/docs/").content.decode()
+
+    assert "0 removes the line" in italian
+    assert Client().get("/api/docs/").content.decode() == italian
