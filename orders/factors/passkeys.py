@@ -6,6 +6,7 @@ A passkey belongs to the host name under which it was made. Browsers permit them
 from __future__ import annotations
 
 import json
+import struct
 from typing import Any
 
 from allauth.mfa.models import Authenticator
@@ -18,7 +19,11 @@ from orders.factors import telling
 
 MOST = 20  # of one account
 LONGEST = 20_000  # characters of what a browser sends
-_UNREADABLE = (ValidationError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
+# What the library raises for an answer that cannot be read: it looks into bytes that a stranger has written.
+_UNREADABLE = (
+    *(ValidationError, ValueError, TypeError, LookupError, AttributeError, RecursionError),
+    *(NotImplementedError, AssertionError, struct.error),
+)
 
 
 def options_to_enrol(account: Any) -> dict[str, Any]:
