@@ -74,7 +74,7 @@ async def _events(request: HttpRequest, public_id: str) -> AsyncIterator[str]:
         yield f"retry: {RETRY_MS}\n\n"
         beat_at = loop.time() + HEARTBEAT_SECONDS
         while loop.time() < ends_at:
-            picture = await sync_to_async(_picture)(request, public_id, language)
+            picture = await streams.on_a_reader(_picture)(request, public_id, language)
             if picture is None:
                 return
             html, final = picture

@@ -9,10 +9,12 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
+from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.http import StreamingHttpResponse
 
@@ -20,9 +22,13 @@ from orders.api.throttling import address_of
 
 MOST_PER_PROCESS = 500  # the setting LIVE_STREAMS_PER_PROCESS overrides it
 MOST_PER_ORDER = 20
+READERS = 4  # threads that read for all streams of a process: its pool has a connection for each (`DATABASE_POOL_SIZE`)
 
 _open: Counter[str] = Counter()
 _lock = threading.Lock()
+_readers = ThreadPoolExecutor(READERS, thread_name_prefix="stream")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Place:
@@ -69,3 +75,11 @@ def held(place: Place, parts: AsyncIterator[str], **kwargs: Any) -> StreamingHtt
     response = StreamingHttpResponse(told(), **kwargs)
     weakref.finalize(response, place.leave)
     return response
+
+
+def on_a_reader(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """The function as a coroutine, called on one of the few threads that read for all streams; a stream keeps none between two reads.
+
+    Django's own way would start a thread for each open stream, and all of them would read at once when all are woken.
+    """
+    return sync_to_async(function, thread_sensitive=False, executor=_readers)

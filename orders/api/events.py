@@ -13,7 +13,6 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from asgiref.sync import sync_to_async
 from django.core.handlers.asgi import ASGIRequest
 from django.db import connection
 from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
@@ -111,7 +110,7 @@ async def follow(public_id: str, after: int, reader: str | None = None) -> Async
         await asyncio.sleep(0)
         yield _RETRY
         while True:
-            events, ended = await sync_to_async(_read_and_let_go)(public_id, after, reader)
+            events, ended = await streams.on_a_reader(_read_and_let_go)(public_id, after, reader)
             for event in events:
                 yield _frame(event)
                 after, said = event["seq"], time.monotonic()

@@ -106,6 +106,7 @@ def _enrolled(request: HttpRequest, account: Any) -> tuple[str, int]:
     if said := request.POST.get("credential", ""):
         typed = "".join(sign for sign in request.POST.get("name", "") if sign.isprintable())
         name = typed.strip()[:LONGEST_NAME] or _("Passkey")
+        passkeys.go_on_enrolling(request)
         if not passkeys.enrol(account, said, name):
             return _("The passkey was not accepted. Try again."), 400
         log(account, account, "second factor enrolled: passkey")

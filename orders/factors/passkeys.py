@@ -6,24 +6,39 @@ A passkey belongs to the host name under which it was made. Browsers permit them
 from __future__ import annotations
 
 import json
+import struct
 from typing import Any
 
+from allauth.core import context
 from allauth.mfa.models import Authenticator
 from allauth.mfa.webauthn.internal import auth
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
+from django.http import HttpRequest
 
 from orders.factors import telling
 
 MOST = 20  # of one account
 LONGEST = 20_000  # characters of what a browser sends
-_UNREADABLE = (ValidationError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
+_MAKING = "passkey-in-the-making"
+# What the library raises for an answer that cannot be read: it looks into bytes that a stranger has written.
+_UNREADABLE = (
+    *(ValidationError, ValueError, TypeError, LookupError, AttributeError, RecursionError),
+    *(NotImplementedError, AssertionError, struct.error),
+)
 
 
 def options_to_enrol(account: Any) -> dict[str, Any]:
-    """What the browser needs to make a passkey. The session keeps the challenge."""
-    return _plain(auth.begin_registration(account, passwordless=True))
+    """What the browser needs to make a passkey. The session keeps the challenge, also where a page asks for a passkey meanwhile."""
+    options = _plain(auth.begin_registration(account, passwordless=True))
+    context.request.session[_MAKING] = auth.get_state()
+    return options
+
+
+def go_on_enrolling(request: HttpRequest) -> None:
+    """Let the challenge count with which the browser was asked to make a passkey: it may have been asked to use one since."""
+    auth.set_state(request.session.pop(_MAKING, None) or auth.get_state() or {})
 
 
 def options_to_prove(account: Any | None) -> dict[str, Any]:

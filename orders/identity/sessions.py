@@ -21,14 +21,14 @@ _WRITE_EVERY_SECONDS = 60  # the session is a row, and each write is a commit
 
 def begin(request: HttpRequest, account: User) -> None:
     """Start the clocks of an operator's session."""
-    if account.is_staff:
+    if _is_operators(account):
         now = int(time.time())
         request.session[_KEPT] = [now, now]
 
 
 def current(request: HttpRequest, user: Any) -> Any:
     """This account of the session; no account once an operator's session has lasted, or has been idle, for too long: it is ended here."""
-    if not user.is_authenticated or not user.is_staff or SESSION_KEY not in request.session:
+    if not user.is_authenticated or not _is_operators(user) or SESSION_KEY not in request.session:
         return user
     if _KEPT not in request.session:  # begun before this account became an operator's
         begin(request, user)
@@ -42,6 +42,11 @@ def current(request: HttpRequest, user: Any) -> Any:
     if now - seen >= min(_WRITE_EVERY_SECONDS, settings.OPERATOR_IDLE_SECONDS / 4) and not _refreshes_itself(request):
         request.session[_KEPT] = [since, now]
     return user
+
+
+def _is_operators(account: Any) -> bool:
+    """Whether it is one that a second factor is asked of, too: a superuser has all rights at the API, also without the console."""
+    return bool(account.is_staff or account.is_superuser)
 
 
 def _refreshes_itself(request: HttpRequest) -> bool:

@@ -75,6 +75,17 @@ def test_a_session_of_before_an_account_became_an_operators_is_limited_from_then
     assert not signed_in(client)
 
 
+def test_a_superusers_session_is_limited_also_without_the_console(client, ada, later, settings) -> None:
+    settings.CONSOLE_SECOND_FACTOR = "off"
+    ada.is_superuser = True
+    ada.save()
+    client.post("/accounts/login/", {"username": "ada", "password": PASSWORD})
+    assert client.get("/api/v1/alerts/").status_code == 200
+    later(3601)
+
+    assert client.get("/api/v1/alerts/").status_code == 401
+
+
 def test_a_customers_session_lasts(client, ada, later) -> None:
     client.post("/accounts/login/", {"username": "ada", "password": PASSWORD})
     later(86_400)

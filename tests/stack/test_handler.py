@@ -14,8 +14,11 @@ from django.urls import path
 from django.utils.translation import get_language
 from django.views.decorators.csrf import csrf_exempt
 
+from orders import streams
 from sasproject import urls
 from sasproject.handler import ThreadedHandler
+from supervision import testing
+from tests.shopping import a_product, place
 
 WITHIN_SECONDS = 30
 
@@ -199,6 +202,28 @@ def test_streams_speak_their_readers_language_hold_no_thread_and_end_when_the_re
         return [reader.answer for reader in readers], others
 
     assert asyncio.run(scenario()) == ([b"in it", b"in pt-br", b"in en"], b"still here")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_live_pages_of_a_process_share_the_few_threads_that_read_for_them(handler):
+    a_product()
+    with testing.quiet():
+        order = place()
+    before, most = set(threading.enumerate()), 2 + streams.READERS + 1  # of requests, those that read, and the one that listens
+
+    async def scenario():
+        readers = [Visit(handler, f"/orders/{order}/stream/") for _ in range(3 * streams.READERS)]
+        visits = [asyncio.ensure_future(reader.made()) for reader in readers]
+        async with asyncio.timeout(WITHIN_SECONDS):
+            while not all(b"event: order" in reader.answer for reader in readers):
+                await asyncio.sleep(0.01)
+            while len(set(threading.enumerate()) - before) > most:  # a thread that called the view may be ending
+                await asyncio.sleep(0.01)
+        for reader in readers:
+            reader.gone.set()
+        return await asyncio.gather(*visits)
+
+    assert {reader.status for reader in asyncio.run(scenario())} == {200}
 
 
 def test_anything_but_http_is_refused(handler):
