@@ -50,7 +50,7 @@ DAY_SECONDS = 86_400.0
 
 
 class Facts(NamedTuple):
-    """The facts for a decision about one failed attempt, read under its row's lock."""
+    """The facts for a decision about one failed attempt, read under its row's lock. waited: the step has waited before."""
 
     run_id: int
     direction: str
@@ -59,6 +59,7 @@ class Facts(NamedTuple):
     started: bool
     failure_count: int
     dispatch_count: int
+    waited: bool
     workflow: str
     version: int
     run_direction: str

@@ -45,8 +45,9 @@ def _facts(locked: Sequence[tuple[Any, ...]]) -> list[Facts]:
     runs = {run_id: facts for run_id, *facts in db.fetch(failure_sql.RUN_FACTS, {"runs": [row[0] for row in locked]})}
     # A step whose run was deleted by hand is left out; the audit reports it.
     facts = [Facts(*row, *runs[row[0]]) for row in locked if row[0] in runs]
-    late = [fact.run_id for fact in facts if fact.run_overdue and fact.run_direction == Direction.DO]
-    over = {look.run_id: look.over for look in held_time.extend(late)}
+    # A step that has waited: its row tells when it woke, until it is put off again.
+    looked_at = [fact.run_id for fact in facts if (fact.run_overdue or fact.waited) and fact.run_direction == Direction.DO]
+    over = {look.run_id: look.over for look in held_time.extend(looked_at)}
     return [fact._replace(run_overdue=over.get(fact.run_id, fact.run_overdue)) for fact in facts]
 
 

@@ -41,7 +41,8 @@ class Looked(NamedTuple):
 # that fails at a service where no other order has succeeded since is held too, because it may not be to blame.
 # In a run whose plan branches, a step's wait begins with the last end of a step before it, and ends with its own next event. What
 # several branches wait at the same time counts once.
-# The time asleep was added when the step fell asleep (`sleeping`): a wait of such a step counts from its waking.
+# The time asleep was added when the step fell asleep (`sleeping`): that wait of the step counts from its waking. An earlier sleep was
+# counted to its end before: `failures` calls this before it puts off a step that has waited.
 # A transaction that has locked a run's step may wait for the run; others skip it, because steps are locked before runs.
 _EXTEND = """
 WITH look AS MATERIALIZED (
@@ -52,7 +53,8 @@ earliest AS MATERIALIZED (SELECT min(since) AS at FROM look),
 suspects AS MATERIALIZED (
     SELECT DISTINCT run::bigint AS run_id FROM supervision_resource x, jsonb_array_elements_text(x.suspects) run),
 told AS MATERIALIZED (
-    SELECT e.run_id, e.seq, e.position, e.to_state, e.at, lead(e.at) OVER (PARTITION BY e.run_id ORDER BY e.seq) AS next_at,
+    SELECT e.run_id, e.seq, e.position, e.attempt, e.to_state, e.at,
+           lead(e.at) OVER (PARTITION BY e.run_id ORDER BY e.seq) AS next_at,
            NOT bool_or(e.to_state = 'Processing') OVER (PARTITION BY e.run_id ORDER BY e.seq) AS unclaimed,
            min(e.at) FILTER (WHERE e.to_state = 'Processing') OVER (PARTITION BY e.run_id) AS first_claim
       FROM supervision_stepevent e JOIN look l ON l.id = e.run_id
@@ -83,8 +85,8 @@ waits AS MATERIALIZED (
                   SELECT min(e.at) FROM supervision_stepevent e
                    WHERE e.run_id = t.run_id AND e.seq > t.seq AND e.direction = 'do' AND e.position = s.position) END AS next_at) n
      CROSS JOIN LATERAL (
-           SELECT CASE WHEN s.awaits IS NULL OR t.to_state <> 'Pending' OR t.position IS NULL THEN NULL
-                       WHEN s.process_state || '' = 'Pending' AND s.turn_at IS NULL THEN 'infinity' ELSE s.not_before END AS woken) z
+           SELECT CASE WHEN t.to_state = 'Pending' AND t.attempt = s.awaits_attempt
+                       THEN CASE WHEN s.turn_at IS NULL THEN 'infinity' ELSE s.not_before END END AS woken) z
      WHERE t.to_state IN ('Pending', 'Processing', 'Processed', 'Skipped') AND (n.next_at IS NULL OR n.next_at > l.since)),
 stops AS MATERIALIZED (
     SELECT p.scope, p.name, p.run_id, tstzrange(p.paused_at, greatest(p.paused_at, least(p.lifted_at, p.until, now()))) AS during

@@ -15,7 +15,8 @@ def known_only(run: str) -> str:
             OR (SELECT k.workflow || ' ' || k.version FROM supervision_run k WHERE k.id = {run}) = ANY (%(known)s::text[]))"""
 
 
-_FACTS = "s.run_id, s.direction, s.position, s.attempt, s.started_at IS NOT NULL, s.failure_count, s.dispatch_count"
+_FACTS = """s.run_id, s.direction, s.position, s.attempt, s.started_at IS NOT NULL, s.failure_count, s.dispatch_count,
+       s.awaits IS NOT NULL"""
 
 # FAIL, first half: the reported claims that still stand, locked, with what the decision needs.
 HOLD_FAILED = f"""

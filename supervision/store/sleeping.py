@@ -141,7 +141,8 @@ _GIVE_BACK = """r AS (
 SELECT run_id, position, awaits_until, direction = 'do' AND after IS NOT NULL FROM u
 """
 
-# The steps whose time is over, the longest first. Two supervisors at once share them.
+# The steps whose time is over, the longest first. Two supervisors at once share them. Their `not_before` becomes the moment up to which
+# the time of the run has moved on for the wait: held time counts from there.
 _WAKE_DUE = f"""
 WITH c AS MATERIALIZED (
     SELECT s.run_id, s.direction, s.position FROM supervision_stepstate s
@@ -149,7 +150,8 @@ WITH c AS MATERIALIZED (
      ORDER BY s.not_before LIMIT %(limit)s
        FOR UPDATE OF s SKIP LOCKED),
 u AS (
-    UPDATE supervision_stepstate s SET turn_at = {_TURN}, complete_by = now() + %(pickup)s::float8 * interval '1 s'
+    UPDATE supervision_stepstate s
+       SET not_before = least(s.awaits_until, now()), turn_at = {_TURN}, complete_by = now() + %(pickup)s::float8 * interval '1 s'
       FROM c JOIN supervision_run r ON r.id = c.run_id
      WHERE s.run_id = c.run_id AND s.direction = c.direction AND s.position = c.position
        AND s.process_state || '' = 'Pending' AND s.turn_at IS NULL
