@@ -39,10 +39,10 @@ class Looked(NamedTuple):
 # Pending, to its claim. Pauses shut an agent, and so do closures of the resource its step was routed to, or of every
 # resource of its service. A limit holds for the whole wait, and so does a session until an order's first claim. An order
 # that fails at a service where no other order has succeeded since is held too, because it may not be to blame.
-# In a run whose plan branches, a step's wait begins with the last end of a step before it, and ends with its own next event. What
-# several branches wait at the same time counts once.
-# The time asleep was added when the step fell asleep (`sleeping`): that wait of the step counts from its waking. An earlier sleep was
-# counted to its end before: `failures` calls this before it puts off a step that has waited.
+# In a run whose plan branches, a step waits while all steps before it are done: until its own next event, or until the run goes back
+# and one of them is no longer done. What several branches wait at the same time counts once.
+# The time asleep was added when the step fell asleep (`sleeping`): that wait of the step counts from its waking. Earlier sleeps were
+# looked at before: `failures` does so before it puts off a step that has waited.
 # A transaction that has locked a run's step may wait for the run; others skip it, because steps are locked before runs.
 _EXTEND = """
 WITH look AS MATERIALIZED (
@@ -75,15 +75,18 @@ waits AS MATERIALIZED (
         ON s.run_id = t.run_id AND s.direction = 'do'
        AND CASE WHEN s.after IS NULL
                 THEN s.position = CASE WHEN t.to_state IN ('Processed', 'Skipped') THEN t.position + 1 ELSE coalesce(t.position, 0) END
-                WHEN t.to_state IN ('Processed', 'Skipped') THEN t.position = ANY (s.after) AND cardinality(s.after) = (
-                     SELECT count(*) FROM supervision_stepevent e
-                      WHERE e.run_id = t.run_id AND e.seq <= t.seq AND e.direction = 'do' AND e.position = ANY (s.after)
-                        AND e.to_state IN ('Processed', 'Skipped'))
-                WHEN t.position IS NULL THEN s.after = '{{}}' ELSE s.position = t.position END
+                WHEN t.position IS NULL THEN s.after = '{{}}'
+                ELSE (t.position = s.position AND t.to_state IN ('Pending', 'Processing')
+                      OR t.position = ANY (s.after) AND t.to_state IN ('Processed', 'Skipped'))
+                     AND cardinality(s.after) = (
+                     SELECT count(*) FILTER (WHERE e.to_state IN ('Processed', 'Skipped'))
+                            - count(*) FILTER (WHERE e.from_state IN ('Processed', 'Skipped')) FROM supervision_stepevent e
+                      WHERE e.run_id = t.run_id AND e.seq <= t.seq AND e.direction = 'do' AND e.position = ANY (s.after)) END
      CROSS JOIN LATERAL (
            SELECT CASE WHEN s.after IS NULL THEN t.next_at ELSE (
                   SELECT min(e.at) FROM supervision_stepevent e
-                   WHERE e.run_id = t.run_id AND e.seq > t.seq AND e.direction = 'do' AND e.position = s.position) END AS next_at) n
+                   WHERE e.run_id = t.run_id AND e.seq > t.seq AND e.direction = 'do' AND (e.position = s.position OR (
+                         e.position = ANY (s.after) AND e.from_state IN ('Processed', 'Skipped')))) END AS next_at) n
      CROSS JOIN LATERAL (
            SELECT CASE WHEN t.to_state = 'Pending' AND t.attempt = s.awaits_attempt
                        THEN CASE WHEN s.turn_at IS NULL THEN 'infinity' ELSE s.not_before END END AS woken) z

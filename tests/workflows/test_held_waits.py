@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from supervision import AwaitSignal, TransientFailure, WaitForSignal
-from supervision.operations import completing, pauses
+from supervision import AwaitSignal, TransientFailure, WaitForSignal, parallel, plan, testing
+from supervision.models import Resource
+from supervision.operations import completing, pauses, resuming
 from supervision.recovery import held_time, supervisor
+from supervision.store import step_verbs
 from tests.engine import kit
 from tests.support import toy
 from tests.workflows import test_branch_time
 from tests.workflows.conftest import HOUR, asleep
 from tests.workflows.test_branch_time import DAY
-from tests.workflows.test_branches import A, B
+from tests.workflows.test_branches import A, B, C, D, step
 
 NEAR = 0.1  # hours: what a busy machine may take for a test
 
@@ -85,3 +87,71 @@ def test_a_wait_that_is_ended_by_hand_counts_once(sas, flow):
     kit.hours_pass(20)
     completing.complete(run.key, by="ada", reason="seen", result={"came": True})
     assert left(run) == pytest.approx(24, abs=NEAR)
+
+
+# ------------------------------------------------------------------------------------------------------- going back
+
+
+def limit(monkeypatch, agent):
+    """Let each step of this agent wait behind the limit of its service."""
+    kit.only_agent_with_a_service(monkeypatch, agent)
+    Resource.objects.filter(name="the-service").update(capacity=1)
+
+
+def finish(label):
+    """One pass of the scheduler: this step is done. The claims of the others are lost."""
+    [(place, claims)] = [sent for sent in kit.schedule() if sent[0].label == label]
+    step_verbs.finish_at(place, step_verbs.Successor.DUE)([(item, {}) for item in step_verbs.start(place, claims)])
+    testing.expire()
+    supervisor.sweep_once()
+
+
+def a_day_passes(key):
+    """The run's state when more than its own time is over."""
+    kit.hours_pass(25)
+    supervisor.sweep_once()
+    return kit.state(key)
+
+
+@pytest.fixture
+def joining(sas, flow, monkeypatch):
+    """A run of b beside c, then d, then e. d has a limit, and b is done."""
+    limit(monkeypatch, "alpha")
+    flow(*plan(parallel(B, C), D, step("e", "gamma")), complete_within=DAY)
+    (key,) = kit.waiting(1, "waiting")
+    finish("b")
+    return key
+
+
+def go_back(key, *undone):
+    """Let the run go on from the step that is undone last."""
+    resuming.resume_from(key, undone[-1], by="ada", reason="again")
+    for name in undone:
+        finish(f"undo:{name}")
+
+
+def test_a_join_is_not_held_by_its_limit_when_one_branch_was_done_twice_and_another_is_not_done(joining):
+    go_back(joining, "b")
+    finish("b")
+    assert a_day_passes(joining) == "Error"
+
+
+def test_a_join_is_not_held_any_more_when_the_run_has_gone_back_behind_it(joining):
+    finish("c")
+    go_back(joining, "b")
+    assert a_day_passes(joining) == "Error"
+
+
+def test_a_join_is_held_again_from_the_last_end_of_a_branch_that_was_done_anew(joining):
+    finish("c")
+    go_back(joining, "b")
+    finish("b")
+    assert (a_day_passes(joining), kit.states(joining)) == ("Processing", ["Processed", "Processed", "Pending", "Pending"])
+
+
+def test_a_join_that_is_to_be_done_anew_is_not_held_before_the_branches_are(joining):
+    finish("c")
+    finish("d")
+    go_back(joining, "d", "b")
+    assert a_day_passes(joining) == "Error"
+
