@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervision import AwaitSignal, TransientFailure, WaitForSignal, parallel, plan, testing
+from supervision import AwaitSignal, PermanentFailure, TransientFailure, WaitForSignal, parallel, plan, testing
 from supervision.models import Resource
 from supervision.operations import completing, pauses, resuming
 from supervision.recovery import held_time, supervisor
@@ -155,3 +155,11 @@ def test_a_join_that_is_to_be_done_anew_is_not_held_before_the_branches_are(join
     go_back(joining, "d", "b")
     assert a_day_passes(joining) == "Error"
 
+
+def test_in_a_list_that_goes_back_the_step_that_is_next_is_held(sas, flow, monkeypatch):
+    limit(monkeypatch, "beta")
+    flow(A, B, C, complete_within=DAY)
+    sas.fake("c", raises=PermanentFailure("no"), times=1)
+    run = sas.start("waiting")
+    go_back(run.key, "b")
+    assert (a_day_passes(run.key), run.steps["b"]) == ("Processing", "Pending")

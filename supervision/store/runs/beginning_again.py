@@ -99,7 +99,7 @@ def turn_round(locked: LockedRun, actor: str, why: str) -> None:
     over = [ChildState.CANCELLED.value, ChildState.PROCESSED.value]  # Processed: an operator has recorded that it was undone
     given_up = Child.objects.filter(parent_key=run.key, step__in=[step.name for step in fresh.values()], state__in=over)
     given_up.update(state=ChildState.REPLACED.value)
-    for step in again:
+    for step in again if locked.branches else reversed(again):  # the last event of a list names the step that is next
         if step.process_state != ProcessState.PENDING:
             locked.note_step(fresh[step.position], step.process_state, actor, why)
     locked.steps = [fresh.get(step.position, step) for step in locked.steps]
