@@ -156,6 +156,17 @@ def test_a_join_that_is_to_be_done_anew_is_not_held_before_the_branches_are(join
     assert a_day_passes(joining) == "Error"
 
 
+def test_a_wait_that_begins_anew_leaves_the_sleep_before_it_alone(sas, flow):
+    flow(WaitForSignal("paid", within=100 * HOUR), B, complete_within=DAY)
+    run = sas.start("waiting")
+    pause()
+    kit.hours_pass(10)
+    lift()
+    resuming.resume_from(run.key, "paid", by="ada", reason="again")
+    sas.run()
+    assert left(run) == pytest.approx(124, abs=NEAR)
+
+
 def test_in_a_list_that_goes_back_the_step_that_is_next_is_held(sas, flow, monkeypatch):
     limit(monkeypatch, "beta")
     flow(A, B, C, complete_within=DAY)

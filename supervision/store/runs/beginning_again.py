@@ -107,6 +107,7 @@ def turn_round(locked: LockedRun, actor: str, why: str) -> None:
     run.direction, run.resume_from = Direction.DO.value, None
     forward = {"direction": Direction.DO.value, "resume_from": None}
     if run.process_state == RunState.PROCESSING:
+        Run.objects.filter(pk=run.pk).update(**locked.more_time())
         locked.note(actor, why)
     else:
         locked.move_run(RunState.PROCESSING, actor, why, **forward, **locked.more_time())
