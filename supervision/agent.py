@@ -93,7 +93,7 @@ class StepRequest:
         return True
 
     def checkpoint(self, **data: Any) -> None:
-        """Save facts durably before going on. The write is fenced by this attempt.
+        """Save facts durably before going on. The write is fenced by this attempt; a transactional agent's commits with its outcome.
 
         Raises TransientFailure if this attempt no longer holds the claim: stop without a result.
         """

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from supervision.agent import JSON, StepRequest
 from supervision.errors import AgentFailure, AwaitChildren, AwaitSignal
+from supervision.execution import notes
 from supervision.postgres import db
 from supervision.recovery import decisions
 from supervision.retry import Failure, Outcome
@@ -95,6 +96,16 @@ def _take(place: StepPosition, waiting: Sequence[Started]) -> dict[int, JSON]:
         "step": place.label,
     }
     return dict(db.run(_TAKE, facts))
+
+
+def checkpointer(place: StepPosition, started: Started) -> Callable[[JSON], None]:
+    """A function with which a transactional agent saves a fact. It commits with the agent's outcome."""
+
+    def save(data: JSON) -> None:
+        if not attempts.save_checkpoints([(place, started.claim, data)]):
+            raise notes.lost_claim()
+
+    return save
 
 
 def not_needed(place: StepPosition, started: Sequence[Started]) -> list[tuple[Claim, Failure]]:

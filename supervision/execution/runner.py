@@ -272,7 +272,6 @@ def _given(place: StepPosition, started: Sequence[Started]) -> inputs.Inputs:
 def _asker(place: StepPosition, given: inputs.Inputs, *, checkpoints: bool) -> Ask:
     """A function that builds the agent's request for a step. Values that are the same for the cohort are looked up once."""
     step, permit_of = place.step, admission.permits(place) if place.agent.resource is not None else None
-    extendable = checkpoints and step.longest is not None
     common = {"step": step.name, "definition": step}
 
     def ask(started: Started) -> StepRequest:
@@ -298,9 +297,10 @@ def _asker(place: StepPosition, given: inputs.Inputs, *, checkpoints: bool) -> A
             "resource": permit.resource,
             "settings": permit.settings,
         }
+        facts["save_checkpoint"] = (process.checkpointer if checkpoints else inputs.checkpointer)(place, started)
         if checkpoints:
-            facts |= {"save_checkpoint": process.checkpointer(place, started), "book": process.book(place, started)}
-        if extendable:
+            facts["book"] = process.book(place, started)
+        if checkpoints and step.longest is not None:
             facts["extend"] = process.extender(place, started)
         if permit.paced:
             facts["reserve"] = process.pacer(permit)

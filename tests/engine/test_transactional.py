@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from supervision.agent import Agent, StepRequest, register_agent
-from supervision.errors import PermanentFailure
+from supervision.errors import PermanentFailure, TransientFailure
 from supervision.execution import runner
 from supervision.models import Alert
 from supervision.operations import operator_verbs
@@ -69,6 +69,28 @@ def test_a_transactional_agents_effect_commits_with_its_outcome(ledger):
 
     assert ledger() == [f"{key}:book:do:1"]
     assert kit.state(key) == "Processed"
+
+
+def test_what_a_transactional_agent_saves_commits_with_its_outcome(ledger, monkeypatch):
+    seen = []
+
+    def perform_many(requests):
+        [request] = requests
+        seen.append(dict(request.checkpoint_data))
+        request.checkpoint(attempt=request.attempt)
+        if request.attempt == 1:
+            return [TransientFailure("busy")]
+        if request.attempt == 2:
+            raise RuntimeError("an error of its own")
+        return [{}]
+
+    monkeypatch.setattr(LEDGER, "perform_many", perform_many)
+    key = kit.ran("booked")
+    kit.again(2)
+
+    assert kit.state(key) == "Processed"
+    assert seen == [{}, {"attempt": 1}, {"attempt": 1}]
+    assert step(key, "book").checkpoint == {"attempt": 3}
 
 
 def test_a_transactional_agents_effect_is_rolled_back_when_its_claim_is_lost(ledger):
