@@ -20,6 +20,7 @@ from supervision.workflow import Facts, Step
 
 SIGNAL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 TIMED_OUT, TIMER_FAILED = "timed_out", "timer_failed"
+REMINDED = "_reminded"  # in a step's checkpoint: up to which second of its wait the reminders are made
 
 
 class OnTimeout(StrEnum):
@@ -44,8 +45,8 @@ class WaitForSignal(Step):
     signal: the signal's name; without it the step's own. A signal that came before the step's turn is taken at once. Of
     several signals of one name, each wait takes one, in the order in which they came.
     remind_after: when `remind` is called, counted from the beginning of the wait, while no signal has come.
-    remind: called with the step's request, in the transaction in which the step waits on: it may write the application's
-        tables and queue mails, and may not call the network. If it raises, the step fails like any other.
+    remind: called once at each of these moments, with the step's request and in the transaction in which the step waits on: it may
+        write the application's tables and queue mails, and may not call the network. If it raises, the step fails like any other.
     The time of the wait does not count against the run's own `complete_within`.
     """
 
@@ -85,11 +86,16 @@ class WaitForSignal(Step):
         return PermanentFailure(f"the signal {self.awaited} has not come in time", TIMED_OUT)
 
     def _wait_on(self, request: StepRequest) -> Waits:
-        """Begin the wait, or remind and wait on. Of several reminders that were missed, one is made."""
-        left = self.within if request.wait_left is None else timedelta(seconds=request.wait_left)
+        """Begin the wait, or remind and wait on. Of several reminders that were missed, one is made. None is made twice in a wait."""
+        left, reminded = self.within, 0.0
+        if request.wait_left is not None:
+            left, reminded = timedelta(seconds=request.wait_left), request.checkpoint_data.get(REMINDED, 0.0)
         waited = self.within - left
-        if self.remind is not None and waited >= self.remind_after[0]:
+        if self.remind is not None and any(timedelta(seconds=reminded) < moment <= waited for moment in self.remind_after):
             self.remind(request)
+            request.checkpoint(**{REMINDED: waited.total_seconds()})
+        elif request.wait_left is None and REMINDED in request.checkpoint_data:  # by an earlier wait of the step
+            request.checkpoint(**{REMINDED: 0.0})
         following = next((moment for moment in self.remind_after if moment > waited), None)
         return Waits(self.awaited, within=left, look_after=following and following - waited)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
-from supervision import OnTimeout, Timer, WaitForSignal, testing
+from supervision import OnTimeout, Timer, WaitForSignal, parallel, plan, testing
 from supervision.errors import DefinitionError
-from supervision.models import Alert, Run, Signal
+from supervision.models import Alert, Run, Signal, StepState
 from tests.support import toy
 from tests.workflows.conftest import ALPHA, BETA, HOUR, asleep, paid
 
@@ -199,6 +199,46 @@ def test_a_reminder_that_a_kill_takes_back_is_made_again(sas, flow):
     sas.advance("10m")
     assert Signal.objects.count() == 1
     assert run.steps["paid"] == "Pending"
+
+
+def test_a_wait_that_another_waits_signal_wakes_does_not_remind_again(sas, flow):
+    told = []
+    reminding = {"signal": "paid", "remind_after": (timedelta(minutes=10),), "remind": lambda request: told.append(request.step)}
+    flow(*plan(parallel(WaitForSignal("one", **reminding), WaitForSignal("other", **reminding)), BETA))
+    run = sas.start("waiting")
+    sas.advance("11m")
+    assert sorted(told) == ["one", "other"]
+    run.signal("paid")
+    sas.run()
+    assert (asleep(), sorted(told)) == (1, ["one", "other"])
+
+
+def test_a_wait_that_a_sender_keeps_awake_does_not_remind_again(sas, flow):
+    told = []
+    flow(paid(remind_after=(timedelta(minutes=10),), remind=lambda request: told.append(request.run_key)), WaitForSignal("confirmed"))
+    run = sas.start("waiting")
+    testing.let_pass(601)
+    sas.sweep()
+    with transaction.atomic():
+        run.signal("confirmed")
+        for _ in range(3):
+            [count] = testing.at_once(lambda: sas.run() or testing.make_due())
+            assert not isinstance(count, Exception)
+            assert asleep() == 0, "put off"
+    assert told == [run.key]
+
+
+@pytest.mark.parametrize("effect", ["none", "unknown"])
+def test_a_wait_that_is_resubmitted_reminds_anew(sas, flow, effect):
+    told = []
+    flow(paid(remind_after=(timedelta(minutes=10),), remind=lambda request: told.append(request.run_key)))
+    run = sas.start("waiting")
+    sas.advance("61m")
+    run.assert_state("Error")
+    StepState.objects.update(effect=effect)  # a process that died in a look leaves it unknown, and then the key stays
+    run.resubmit()
+    sas.advance("11m")
+    assert told == [run.key, run.key]
 
 
 def test_a_reminder_has_to_fit_into_its_wait():
