@@ -56,7 +56,7 @@ def forget(erasure: int) -> int:
     """
     addresses = list(Notification.objects.filter(kind=CLOSED, payload__erasure=erasure).values_list("payload__email", flat=True))
     sent = Q(delivered_at__isnull=False) | Q(given_up_at__isnull=False)
-    return Notification.objects.filter(sent, run_id=None, payload__email__in=addresses).delete()[0]
+    return Notification.objects.filter(sent, run_id__isnull=True, payload__email__in=addresses).delete()[0]
 
 
 @handler(CLOSED, within=TRIED_FOR)
