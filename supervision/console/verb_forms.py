@@ -176,14 +176,20 @@ def newer(run: Run) -> list[str]:
     return [str(latest)] if latest > run.version else []
 
 
-def failed_step(steps: Sequence[StepState]) -> StepState | None:
-    """The step in Error, if there is one."""
-    return next((step for step in steps if step.process_state == ProcessState.ERROR), None)
+def stopped_at(run: Run, steps: Sequence[StepState]) -> list[StepState]:
+    """The steps in Error that a verb would act on; without one, those that had failed before the run went back, and stay in Error."""
+    failed = [step for step in steps if step.process_state == ProcessState.ERROR]
+    return [step for step in failed if step.direction == run.direction] or failed
 
 
-def failed_names(steps: Sequence[StepState]) -> str:
-    """The names of the steps in Error, as text."""
-    return ", ".join(step.name for step in steps if step.process_state == ProcessState.ERROR)
+def failed_step(run: Run, steps: Sequence[StepState]) -> StepState | None:
+    """The first of them, if there is one."""
+    return next(iter(stopped_at(run, steps)), None)
+
+
+def failed_names(run: Run, steps: Sequence[StepState]) -> str:
+    """Their names, as text."""
+    return ", ".join(step.name for step in stopped_at(run, steps))
 
 
 def step_field(names: Sequence[str], *, all_of_them: bool) -> forms.ChoiceField:

@@ -161,7 +161,7 @@ class BulkPages(PageAdmin):
         rows = []
         for obj in objects:
             run = self.run_of(obj)
-            rows.append((obj, run, failed_step(steps.get(run.pk, []))))
+            rows.append((obj, run, failed_step(run, steps.get(run.pk, []))))
         chosen = " ".join(f"{run.key}:{step.attempt if step else ''}" for _obj, run, step in rows)
         preview = selection.preview(verb.name, selection.of_runs([run.pk for _obj, run, _step in rows]))
         return self.page(
