@@ -6,6 +6,7 @@ A guest's order shows there no more than its mails: they went to the same addres
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any
 
 from django.contrib import messages
@@ -55,7 +56,9 @@ def reorder(request: HttpRequest, public_id: str) -> HttpResponse:
     view = queries.order_view(public_id)
     if view is None or not _sees(request, view):
         return render(request, "orders/order_unknown.html", status=404)
-    wanted = {line.sku: line.quantity for line in view.lines}
+    wanted = Counter[str]()
+    for line in view.lines:  # one product may have several lines, at several prices
+        wanted[line.sku] += line.quantity
     on_sale = queries.products().in_bulk(list(wanted), field_name="sku")
     cart = Cart(request.session)
     added = {sku: cart.add(on_sale[sku], quantity) for sku, quantity in wanted.items() if sku in on_sale}

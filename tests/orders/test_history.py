@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 
 from orders.accounts import opening
-from orders.models import Order, Product
+from orders.models import Order, OrderLine, Product
 from supervision import testing
 from tests.shopping import a_product, an_account, place
 from tests.support import pages
@@ -116,6 +116,18 @@ def test_an_order_can_be_ordered_again_as_far_as_there_is_stock(client, mug, ada
     client.post("/cart/MUG-BLUE/change/", {"remove": "1"})
     Product.objects.update(available=0)
     assert "Nothing of it can be had" in client.post(f"/orders/{order}/again/", follow=True).text
+
+
+def test_all_lines_of_a_product_are_ordered_again(client, mug, ada) -> None:
+    order = place(ada, lines=[{"sku": "MUG-BLUE", "quantity": 2}])
+    testing.schedule()
+    line = OrderLine.objects.get(order__public_id=order)
+    OrderLine.objects.create(order=line.order, sku=line.sku, name=line.name, quantity=1, unit_price="1.00")
+    client.force_login(ada)
+
+    client.post(f"/orders/{order}/again/")
+
+    assert client.session["cart"] == {"MUG-BLUE": 3}
 
 
 def test_a_foreign_order_cannot_be_ordered_again(client, mug, ada, bob) -> None:
