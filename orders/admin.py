@@ -81,13 +81,12 @@ class ProductAdmin(CountedAdmin):
         return form
 
     def formfield_for_dbfield(self, db_field: Field[Any, Any], request: HttpRequest, **kwargs: Any) -> Any:
-        # Orders take from the stock while an operator has this form open: the number is saved only if the operator changed it.
-        if db_field.name == "available":
-            kwargs["show_hidden_initial"] = True
+        # While the page is open orders take from the stock, and others save: a field is saved only if this operator changed it.
+        kwargs["show_hidden_initial"] = True
         return super().formfield_for_dbfield(db_field, request, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: Product, form: forms.ModelForm[Any], change: bool) -> None:
-        """Save only the changed fields: saving the whole row would put back stock that was sold meanwhile."""
+        """Save only the changed fields: the whole row would put back stock that was sold, and what others have changed."""
         if change:
             obj.save(update_fields=form.changed_data)
         else:

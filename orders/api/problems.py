@@ -69,6 +69,9 @@ add(
         ),
         "no_payout": Problem(409, "It waits for no payout.", "Look at it: nothing is to be paid out by hand.", ".*pay.*"),
         "not_reported": Problem(409, "There is no report on this return yet.", "Report what came.", CORRECTIONS),
+        "already_reported": Problem(
+            409, "The goods of this return were looked at already.", "Correct the report instead.", "report_goods|signal_order"
+        ),
         "nothing_changes": Problem(409, "The report says this already.", "Nothing is to be done.", CORRECTIONS),
         "nothing_accepted": Problem(
             409, "No piece would be accepted, and nothing was paid yet.", "Cancel the return instead.", CORRECTIONS

@@ -21,6 +21,7 @@ NOTHING_CHANGES = "nothing_changes"  # the report says this already
 NOTHING_ACCEPTED = "nothing_accepted"  # a return that was not paid yet would have no piece left
 UNDONE = "return_undone"  # the return is cancelled or being undone
 NOT_REPORTED = "not_reported"  # the goods have not come yet
+REPORTED = "already_reported"  # they have come, and were looked at
 ON_ITS_WAY = "return_under_way"  # the return is being paid, or may have been
 GOODS_MISSING = "goods_missing"  # the goods did not come in time
 NOT_RECORDED = "goods_not_recorded"  # the result of await-goods is not what the return's lines say

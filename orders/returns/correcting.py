@@ -25,7 +25,8 @@ from orders.refunds.accepting import accept_refund
 from orders.refunds.asking import left
 from orders.returns import codes
 from orders.returns.correction_plan import Plan, plan_of
-from orders.services import Conflict, KeyReused
+from orders.returns.goods import Unreadable
+from orders.services import Conflict, KeyReused, OrderRefused
 from supervision.approvals import gate
 from supervision.approvals.stakes import Operation
 from supervision.errors import ChangedMeanwhile, Refused, UnknownRun
@@ -109,7 +110,10 @@ def correct(
 def _approved(public_id: str, /, *, by: Any, reason: str, plan_version: str | None, **arguments: Any) -> str:
     """Correct a report as a second operator has approved it. Raises Refused where it is not possible any more."""
     told = {"idempotency_key": arguments["idempotency_key"], "version": arguments["version"]}
-    made = correct(public_id, arguments["report"], reason=reason, by=by, **told)
+    try:
+        made = correct(public_id, arguments["report"], reason=reason, by=by, **told)
+    except (OrderRefused, Unreadable) as problem:
+        raise Refused(str(problem)) from problem
     return f"{made.return_key}: {made.number}"
 
 

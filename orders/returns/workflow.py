@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from orders.payments import told
-from orders.returns import by_hand, codes, ending
+from orders.returns import by_hand, codes, ending, reports
 from orders.returns.intake import ReturnIntake
 from supervision import OnExhausted, OnPermanent, RetryPolicy, Step, Workflow
 from supervision.workflow import Facts
@@ -54,7 +53,7 @@ RETURN_GOODS = Workflow(
     ),
     intake=ReturnIntake(),
     on_processed=ending.record_processed,
-    on_signal=told.signalled,
+    on_signal=reports.signalled,
     on_completed_by_hand=by_hand.completed,
     on_cancelled=ending.close_cancelled,
 )

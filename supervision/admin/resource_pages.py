@@ -203,9 +203,14 @@ class ResourceAdmin(LimitsAdmin):
         answer: HttpResponse = super().change_view(request, object_id, form_url, extra)
         return answer
 
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """A limit is saved only if this operator changed it: another one may have paused the resource while the form was open."""
+        return super().formfield_for_dbfield(db_field, request, **{**kwargs, "show_hidden_initial": True})
+
     def save_model(self, request: HttpRequest, obj: Resource, form: forms.ModelForm[Any], change: bool) -> None:
         """Write only the changed fields, because workers change the breaker's columns while the form is open."""
         if change:
+            obj.refresh_from_db(fields=[name for name in form.fields if name not in form.changed_data])
             resource_limits.replan(obj)
             obj.save(update_fields=form.changed_data)
         else:

@@ -165,7 +165,7 @@ class AlertAdmin(ReadOnlyAdmin):
             return HttpResponseNotAllowed(["POST"])
         if not self.has_operate_permission(request):
             raise PermissionDenied
-        chosen = [int(word) for word in request.POST.getlist("alert") if word.isdecimal()]
+        chosen = [int(word) for word in request.POST.getlist("alert") if word.isdecimal() and len(word) < 19]
         self._acknowledge(request, chosen)
         back = request.POST.get("next", "")
         if not url_has_allowed_host_and_scheme(back, {request.get_host()}, require_https=request.is_secure()):

@@ -306,7 +306,7 @@ class RunConsole(SavedViews, RunNotes):
             approvals=waiting.of_order(run.key), steps=personal.steps_shown(run.workflow, steps),
             state_label=RUN_LABELS[RunState(run.process_state)], tone=TONES[RunState(run.process_state)],
             facts=[(label, value) for label, value in (*self.facts(obj), (_("Trace"), _trace(run.key))) if value not in (None, "")],
-            lines=self.lines(obj), failed=failed_step(steps), failed_names=failed_names(steps),
+            lines=self.lines(obj), failed=failed_step(run, steps), failed_names=failed_names(run, steps),
             waiting_because=why_waiting([run.pk])[run.pk],
             bar=step_bar(run, steps, history, now, exchanges.of(run.pk)),
             panels=[*self.panels(request, obj), self.notes_panel(request, obj)],

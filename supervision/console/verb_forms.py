@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget, UnfoldBooleanWidget
 
 from supervision.errors import DefinitionError, UnreadableSubmission
+from supervision.jobs.selection import Seen
 from supervision.models import Run, StepState
 from supervision.states import Direction, ProcessState, RunState
 from supervision.workflow import newest, version_of
@@ -176,14 +178,20 @@ def newer(run: Run) -> list[str]:
     return [str(latest)] if latest > run.version else []
 
 
-def failed_step(steps: Sequence[StepState]) -> StepState | None:
-    """The step in Error, if there is one."""
-    return next((step for step in steps if step.process_state == ProcessState.ERROR), None)
+def stopped_at(run: Run, steps: Sequence[StepState]) -> list[StepState]:
+    """The steps in Error that a verb would act on. Without one, those that had failed before the run went back: they stay so."""
+    failed = [step for step in steps if step.process_state == ProcessState.ERROR]
+    return [step for step in failed if step.direction == run.direction] or failed
 
 
-def failed_names(steps: Sequence[StepState]) -> str:
-    """The names of the steps in Error, as text."""
-    return ", ".join(step.name for step in steps if step.process_state == ProcessState.ERROR)
+def failed_step(run: Run, steps: Sequence[StepState]) -> StepState | None:
+    """The first of them, if there is one."""
+    return next(iter(stopped_at(run, steps)), None)
+
+
+def failed_names(run: Run, steps: Sequence[StepState]) -> str:
+    """Their names, as text."""
+    return ", ".join(step.name for step in stopped_at(run, steps))
 
 
 def step_field(names: Sequence[str], *, all_of_them: bool) -> forms.ChoiceField:
@@ -296,19 +304,32 @@ LONGEST_ATTEMPT = 9  # digits
 
 
 class BulkForm(OnceForm):
-    """`chosen`: pairs of public id and the attempt that was shown."""
+    """`chosen`: the public id of each order, with the attempt and the step in Error that were shown."""
 
     chosen = forms.CharField(widget=forms.HiddenInput)
 
-    def clean_chosen(self) -> list[tuple[str, int | None]]:
-        """Parse the pairs."""
-        pairs: list[tuple[str, int | None]] = []
+    def clean_chosen(self) -> list[Seen]:
+        """Parse them."""
+        found: list[Seen] = []
         for word in self.cleaned_data["chosen"].split()[:BULK_LIMIT]:
-            key, _colon, attempt = word.rpartition(":")
+            key, attempt, step = parts_of(word)
             if len(attempt) > LONGEST_ATTEMPT:
                 raise forms.ValidationError(word[:100], "invalid")
-            pairs.append((key, int(attempt) if attempt.isdecimal() else None))
-        return pairs
+            found.append(Seen(key, int(attempt) if attempt.isdecimal() else None, step))
+        return found
+
+
+def as_word(key: str, step: StepState | None) -> str:
+    """One order of `chosen`, with the step that is shown. A name with spaces or colons is left out."""
+    name = step.name if step and not re.search(r"[\s:]", step.name) else ""
+    return f"{key}:{step.attempt if step else ''}:{name}"
+
+
+def parts_of(word: str) -> tuple[str, str, str]:
+    """The public id, the attempt and the step of such a word. A page of the release before names no step."""
+    before, _colon, last = word.rpartition(":")
+    key, _colon, attempt = before.rpartition(":")
+    return (key, attempt, last) if key else (before, last, "")
 
 
 class AmendForm(forms.Form):

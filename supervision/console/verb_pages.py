@@ -86,7 +86,7 @@ class RunVerbs(BulkPages):
             return self._confirm(request, obj, run, chosen)
         steps = queries.steps_of([run.pk]).get(run.pk, [])
         form = self._verb_form(run, chosen, steps, request.POST)
-        amend = self._amend_form(run, chosen, failed_step(steps), request.POST)
+        amend = self._amend_form(run, chosen, failed_step(run, steps), request.POST)
         if not form.is_valid() or (amend is not None and not amend.is_valid()):
             return self._confirm(request, obj, run, chosen, form, amend)
         try:
@@ -174,7 +174,7 @@ class RunVerbs(BulkPages):
     ) -> HttpResponse:  # fmt: skip
         run.refresh_from_db()
         steps = queries.steps_of([run.pk]).get(run.pk, [])
-        step, plan, refusal = failed_step(steps), None, ""
+        step, plan, refusal = failed_step(run, steps), None, ""
         if verb not in verbs_for(run):
             refusal = _("The order is %(state)s; this is not possible now.") % {"state": RUN_LABELS[RunState(run.process_state)]}
         else:

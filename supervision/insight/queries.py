@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from django.db.models import BooleanField, Case, Count, Q, QuerySet, When
+from django.db.models import BooleanField, Case, Count, F, Q, QuerySet, When
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
@@ -64,10 +64,13 @@ class NamedStep(NamedTuple):
     last_error: str | None
 
 
+# What failed before the run went back stays in Error beside its undo steps: it comes last.
 _NAMED = """
-SELECT DISTINCT ON (run_id) run_id, name, direction, attempt, process_state, last_error
-  FROM supervision_stepstate WHERE run_id = ANY (%(runs)s::bigint[]) AND process_state NOT IN ('Processed', 'Skipped', 'Cancelled')
- ORDER BY run_id, process_state <> 'Error', direction, CASE direction WHEN 'do' THEN position ELSE -position END
+SELECT DISTINCT ON (s.run_id) s.run_id, s.name, s.direction, s.attempt, s.process_state, s.last_error
+  FROM supervision_stepstate s JOIN supervision_run r ON r.id = s.run_id
+ WHERE s.run_id = ANY (%(runs)s::bigint[]) AND s.process_state NOT IN ('Processed', 'Skipped', 'Cancelled')
+ ORDER BY s.run_id, s.process_state = 'Error' AND s.direction <> r.direction, s.process_state <> 'Error', s.direction,
+          CASE s.direction WHEN 'do' THEN s.position ELSE -s.position END
 """
 
 
@@ -207,7 +210,8 @@ def open_alerts(limit: int = 50) -> QuerySet[Alert]:
 
 def failing_steps() -> dict[str, int]:
     """How many orders are in Error at which step."""
-    rows = StepState.objects.filter(process_state=ProcessState.ERROR, run__process_state=RunState.ERROR)
+    here = {"process_state": ProcessState.ERROR, "run__process_state": RunState.ERROR, "direction": F("run__direction")}
+    rows = StepState.objects.filter(**here)
     return dict(rows.values_list("name").annotate(n=Count("run_id", distinct=True)).order_by("-n"))
 
 

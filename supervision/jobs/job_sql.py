@@ -20,7 +20,7 @@ ON CONFLICT (key) DO NOTHING RETURNING id
 
 # The chosen runs, each with the first of its failed steps, in the order in which the verbs see them (`LockedRun.failed`).
 _CHOSEN = """
-  FROM unnest(%(runs)s::bigint[], %(seen)s::int[]) v(id, seen)
+  FROM unnest(%(runs)s::bigint[], %(seen)s::int[], %(at)s::text[]) v(id, seen, at)
   JOIN supervision_run r ON r.id = v.id
   LEFT JOIN LATERAL (
        SELECT s.name, s.attempt FROM supervision_stepstate s
@@ -33,7 +33,7 @@ def freeze(verb: str) -> str:
     """Write a row for each of these runs on which the verb can act; returns the runs."""
     return f"""
 INSERT INTO supervision_jobresult (job_id, number, run_id, key, step, attempt)
-SELECT %(job)s, row_number() OVER (ORDER BY r.id), r.id, r.key, coalesce(f.name, ''), coalesce(v.seen, f.attempt)
+SELECT %(job)s, row_number() OVER (ORDER BY r.id), r.id, r.key, coalesce(v.at, f.name, ''), coalesce(v.seen, f.attempt)
 {_CHOSEN} WHERE {MAY[verb]}
 RETURNING run_id
 """

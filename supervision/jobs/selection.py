@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.utils.translation import gettext as _
 
@@ -23,18 +23,28 @@ MOST_ORDERS = 100_000
 MOST_GROUPS = 50
 
 
+class Seen(NamedTuple):
+    """An order that an operator has chosen, with the attempt and the step in Error that were shown; without them, as it is."""
+
+    key: str
+    attempt: int | None = None
+    step: str = ""
+
+
 @dataclass(frozen=True)
 class Chosen:
-    """Runs, with the attempt that an operator saw of each (None: as it is when the job starts), and a step's name, or nothing."""
+    """Runs, with the attempt and the step that were shown of each (None: as they are then), and a step's name, or nothing."""
 
     runs: Sequence[int]
     seen: Sequence[int | None]
     step: str = ""
+    at: Sequence[str | None] = ()
 
     @property
     def params(self) -> dict[str, Any]:
         """For the statements."""
-        return {"runs": list(self.runs), "seen": list(self.seen), "step": self.step}
+        at = list(self.at) or [None] * len(self.runs)
+        return {"runs": list(self.runs), "seen": list(self.seen), "at": at, "step": self.step}
 
 
 @dataclass(frozen=True)
@@ -87,11 +97,12 @@ def of_runs(found: Any, step: str = "") -> Chosen:
     return Chosen(runs, [None] * len(runs), step)
 
 
-def one_by_one(chosen: Sequence[tuple[str, int | None]]) -> Chosen:
-    """The orders with these public ids, each with the attempt that the operator saw."""
-    seen = dict(chosen)
+def one_by_one(chosen: Sequence[Seen]) -> Chosen:
+    """These orders, each as the operator saw it."""
+    seen = {one.key: one for one in chosen}
     runs = list(Run.objects.filter(key__in=list(seen)).order_by("pk").values_list("pk", "key"))
-    return Chosen([pk for pk, _key in runs], [seen[key] for _pk, key in runs])
+    shown = [seen[key] for _pk, key in runs]
+    return Chosen([pk for pk, _key in runs], [one.attempt for one in shown], at=[one.step or None for one in shown])
 
 
 def preview(verb: str, chosen: Chosen, changes: Mapping[str, Any] | None = None) -> Preview:

@@ -75,8 +75,8 @@ def start_found(verb: str, chosen: selection.Chosen, given: Mapping[str, str], *
     return db.transact(lambda: _start(verb, chosen, given, by, reason, {}, _key(verb, token, by))).job
 
 
-def start_chosen(verb: str, chosen: Sequence[tuple[str, int | None]], *, by: Actor, reason: str, token: str = "") -> Job:
-    """Start a job for these orders, by public id, each with the attempt that the operator saw. token: as in `start_found`.
+def start_chosen(verb: str, chosen: Sequence[selection.Seen], *, by: Actor, reason: str, token: str = "") -> Job:
+    """Start a job for these orders, each as the operator saw it. token: as in `start_found`.
 
     Raises Refused.
     """

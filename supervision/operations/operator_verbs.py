@@ -23,7 +23,7 @@ from supervision.operations.acting import carry_out, close_alerts_of, commit, de
 from supervision.operations.audit_log import Actor, log, name_of
 from supervision.operations.previews import key_of, same_plan, still_here
 from supervision.postgres import db
-from supervision.signals.sending import Sent, send_signal
+from supervision.signals.sending import Sent, send_signal, was_sent
 from supervision.states import FINAL_RUN_STATES, Direction, Effect, ProcessState, RunState
 from supervision.store.runs import unstarted_children
 from supervision.store.runs.beginning_again import undo_the_rest
@@ -201,7 +201,10 @@ def signal(
     def work() -> Signalled:
         run = Run.objects.filter(key=key).first()
         arguments = {"name": name, "payload": payload or {}, "signal_key": signal_key}
-        gate.through(Operation(verb="signal", subject=key, order=key, arguments=arguments, run=run), by=by, reason=reason)
+        if was_sent(key, name, signal_key):  # then nothing moves, and no operator has to approve it once more
+            rights.demand(by, "signal")
+        else:
+            gate.through(Operation(verb="signal", subject=key, order=key, arguments=arguments, run=run), by=by, reason=reason)
         outcome = send_signal(key, name, payload, key=signal_key, sent_by=name_of(by), reason=reason, by_client=by_client)
         log(by, run or Submission.objects.get(public_id=key), f"signal {name}: {reason}")
         return Signalled(run.process_state if run else RunState.PENDING.value, outcome)

@@ -135,6 +135,12 @@ def send_all(signals: Sequence[NewSignal]) -> list[Sent]:
     return outcomes
 
 
+def was_sent(run: str, name: str, key: str | None) -> bool:
+    """Whether a signal has come under this key: the same signal sent again changes nothing, and another one is refused."""
+    identity = (run, name, key or "")
+    return bool(key) and all(map(_storable, identity)) and bool(db.fetch(_KNOWN, _arrays([identity])))
+
+
 def _body(signal: NewSignal) -> str:
     """The payload as JSON text that PostgreSQL can keep."""
     if not isinstance(signal.payload, Mapping):

@@ -10,7 +10,7 @@ from django.test import Client
 
 from supervision.approvals import deciding
 from supervision.errors import AwaitsApproval, NotPermitted, Refused
-from supervision.jobs import steering, working
+from supervision.jobs import selection, steering, working
 from supervision.models import Approval, Job, JobResult, StepEvent, StepState
 from supervision.operations import operator_verbs
 from tests.shopping import a_client
@@ -68,7 +68,7 @@ def test_orders_that_would_pass_one_by_one_wait_together(olga: User, bob: User):
 
 def test_orders_above_the_limit_do_not_ask_again_once_the_job_is_approved(olga: User, bob: User):
     first, second, other = console.fail(3)  # each is above 20
-    steering.start_chosen("skip", [(first.public_id, 1), (second.public_id, 1)], by=olga, reason=WHY)
+    steering.start_chosen("skip", [selection.Seen(one.public_id, 1) for one in (first, second)], by=olga, reason=WHY)
 
     deciding.approve(Approval.objects.get().pk, by=bob, reason="seen")
     finish()

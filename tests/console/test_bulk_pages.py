@@ -13,7 +13,8 @@ from django.urls import reverse
 from orders.models import Order
 from supervision.jobs import working
 from supervision.models import Alert, Job, JobResult, Run
-from tests.support.console import ORDERS, fail, hidden, person, place, state
+from supervision.operations import operator_verbs
+from tests.support.console import ORDERS, fail, hidden, person, place, state, stop_at
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_hints")]
 WHY = {"reason": "the bank is back"}
@@ -165,6 +166,19 @@ def test_a_form_of_chosen_orders_that_is_sent_twice_starts_one_job(operator: Cli
     other.force_login(person("otto", "operator"))
     other.post(f"{ORDERS}bulk/cancel/", form)
     assert Job.objects.count() == 2, "a form belongs to who was shown it"
+
+
+def test_a_chosen_order_that_has_failed_at_another_step_since_is_left_alone(operator: Client):
+    (order,), (other,) = fail(), fail()
+    shown = operator.post(ORDERS, {"action": "cancel_selected", "_selected_action": [order.pk, other.pk]})
+    operator_verbs.skip(order.public_id, by="another operator", reason="paid in cash")
+    stop_at(order, "book-shipment")
+
+    operator.post(f"{ORDERS}bulk/cancel/", {**hidden(shown.content.decode()), **WHY})
+    finish()
+
+    assert (state(order), state(other)) == ("Error", "Compensating")
+    assert JobResult.objects.get(key=order.public_id).outcome == "changed"
 
 
 def test_many_more_orders_than_were_seen_are_shown_again(operator: Client):

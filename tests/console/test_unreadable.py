@@ -22,3 +22,7 @@ def test_it_is_refused(operator: Client, address: str, selected: str | None) -> 
     answer = operator.get(address) if selected is None else operator.post(address, form)
 
     assert answer.status_code == 400
+
+
+def test_a_number_that_no_alert_has_is_left_out(operator: Client) -> None:
+    assert operator.post("/admin/supervision/alert/acknowledge/", {"alert": "9" * 5000}).status_code == 302

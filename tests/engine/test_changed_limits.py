@@ -13,6 +13,7 @@ from supervision.governance import circuit_breaker, rate_limiter
 from supervision.models import Resource
 from supervision.operations import resource_limits
 from tests.engine import kit
+from tests.support.console import hidden
 
 pytestmark = pytest.mark.usefixtures("engine")
 SLOW = 0.001  # calls a second: the least that the form takes
@@ -108,3 +109,18 @@ def test_a_call_that_waits_for_a_slow_rate_asks_again_within_half_a_minute(beta)
     assert taken(1) == 1
 
     assert rate_limiter.take("beta", holders(1, 100), lease_seconds=30).wait < timedelta(seconds=31)
+
+
+def test_what_another_operator_has_set_while_the_form_was_open_stays(beta, root):
+    client = Client()
+    client.force_login(root)
+    address = reverse("admin:supervision_resource_change", args=[beta.pk])
+    form = {**hidden(client.get(address).content.decode()), "settings": "{}", "probe_limit": "3"}
+    assert taken(1) == 1
+    by_verb(root, paused=True, rate_per_second=10)
+
+    assert client.post(address, form).status_code == 302
+
+    beta.refresh_from_db()
+    assert (beta.paused, beta.rate_per_second, beta.probe_limit) == (True, 10, 3)
+    assert ahead("next_call_at") < 1, "the next call is not planned by the rate of before"

@@ -350,7 +350,7 @@ def test_a_job_without_progress_is_an_incident_until_it_goes_on():
 
 def test_orders_chosen_one_by_one_keep_the_attempts_that_were_seen():
     seen, gone = refused(2)
-    attempts = [(key, int(step(key, "alpha-step").attempt)) for key in (seen, gone)]
+    attempts = [selection.Seen(key, int(step(key, "alpha-step").attempt)) for key in (seen, gone)]
     operator_verbs.cancel(gone, by="another", reason="hopeless")
 
     job = finish(steering.start_chosen("resubmit", attempts, by="olga", reason="these"))

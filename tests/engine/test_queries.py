@@ -10,6 +10,7 @@ from supervision.operations import operator_verbs
 from supervision.recovery import supervisor
 from supervision.testing import expire, make_due, run_of, run_until_idle, submit, submit_many
 from tests.engine import kit
+from tests.support import toy
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -93,3 +94,24 @@ def test_failing_steps_counts_orders_by_the_step_they_stand_at():
     kit.in_error(1)
 
     assert queries.failing_steps() == {"beta-step": 2, "alpha-step": 1}
+
+
+def test_a_run_that_goes_back_stands_at_its_undo_and_not_at_the_step_that_had_failed_before():
+    key = kit.undoing(1)
+    pk = run_of(key).pk
+
+    def stands_at() -> tuple[str, str, str]:
+        found = queries.named_steps([pk])[pk]
+        return found.name, found.direction, found.process_state
+
+    assert stands_at() == ("alpha-step", "undo", "Pending")
+
+    toy.ALPHA.on_compensate = kit.raising(kit.PermanentFailure("it is locked"))
+    run_until_idle()
+    assert stands_at() == ("alpha-step", "undo", "Error")
+    assert queries.failing_steps() == {"alpha-step": 1}
+
+    toy.ALPHA.on_compensate = None
+    operator_verbs.resubmit(key, by="olga", reason="unlocked")
+    run_until_idle()
+    assert stands_at() == ("beta-step", "do", "Error"), "once it is cancelled, where it had stopped"

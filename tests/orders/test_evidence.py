@@ -11,6 +11,7 @@ from orders.intake_queue import take
 from orders.payments import codes
 from orders.queries import answer, order_view
 from orders.returns.codes import PAID_OUT, RECEIVED
+from supervision.approvals import deciding
 from supervision.intake.amqp import Incoming
 from supervision.models import Approval, Signal, Submission
 from supervision.signals import sending
@@ -115,6 +116,21 @@ def test_a_transfer_that_is_told_before_the_run_waits_for_a_second_operator_too(
 
     assert (asked.status_code, Approval.objects.get().stake) == (202, [["25.80", "EUR"]])
     assert not Signal.objects.exists()
+
+
+def test_a_transfer_that_is_told_again_after_its_approval_needs_no_other_one(shop, acme, waiting, tuned):
+    tuned(APPROVAL_ABOVE={"": "20"})
+    bank = an_account("bank")
+    bank.user_permissions.add(Permission.objects.get(codename="signal_run"))
+    asked = post(bank, waiting, codes.TRANSFER).json()["approval"]
+    deciding.approve(asked, by=an_account("otto", "operator"), reason="seen at the bank")
+    shop.run()
+
+    again = post(bank, waiting, codes.TRANSFER)
+
+    assert (again.status_code, again.json()["signal"]["outcome"]) == (202, "repeated")
+    assert Approval.objects.get().state == "approved"
+    assert post(an_account("vera", "viewer"), waiting, codes.TRANSFER).status_code == 403
 
 
 def test_news_of_a_payment_may_come_from_the_client_because_its_step_only_looks_again(acme, shop):

@@ -15,7 +15,7 @@ from supervision.console.verb_forms import BULK_LIMIT, VERBS
 from supervision.jobs import working
 from supervision.models import Job, Run, StepEvent, StepState
 from supervision.operations import operator_verbs
-from tests.support.console import ORDERS, confirm, fail, hidden, page, person, place, state, verb
+from tests.support.console import ORDERS, confirm, fail, hidden, page, person, place, state, stop_at, verb
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_hints")]
 
@@ -120,6 +120,21 @@ def test_skip_undo_and_cancel_too_leave_alone_what_changed(operator: Client):
 
         assert answer.status_code == 409
         assert state(order) == "Processing"
+
+
+@pytest.mark.parametrize("name", ["resubmit", "skip"])
+def test_an_undo_that_is_stuck_can_be_settled_although_a_step_had_failed_before(operator: Client, name: str):
+    (order,) = fail(at="book-shipment")
+    operator_verbs.cancel(order.public_id, by="another operator", reason="hopeless")
+    assert state(order) == "Compensating"
+    stop_at(order, "charge-payment", "undo", attempt=3)
+    assert order.run.steps.get(direction="do", process_state="Error").attempt == 1, "the step that had failed stays in Error"
+
+    shown = operator.get(page(order)).content.decode()
+    answer = confirm(operator, order, name, reason="looked at the service")
+
+    assert (answer.status_code, state(order)) == (302, "Compensating")
+    assert "Last error of charge-payment" in shown
 
 
 def test_what_the_operator_typed_survives_a_change_elsewhere(operator: Client):

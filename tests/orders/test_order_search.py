@@ -224,7 +224,7 @@ def test_the_file_has_the_language_of_its_reader_also_when_another_page_is_answe
 
 
 def test_a_cell_that_a_spreadsheet_would_calculate_is_text(operator: Client, failed: Order):
-    for name in ("=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", "\n=1", "\uff1d1+1", "\uff0b1", "\uff0d1", "\uff20SUM(A1)", "'=1"):
+    for name in ("=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", "\nx", "\uff1d1+1", "\uff0b1", "\uff0d1", "\uff20SUM(A1)", "'=1"):
         Order.objects.filter(pk=failed.pk).update(customer=name)
         assert table(operator, "?process_state=Error")[1][2] == f"'{name}"
     Order.objects.filter(pk=failed.pk).update(customer='a "b", c\nd')
@@ -248,6 +248,9 @@ def test_only_who_may_act_takes_the_file_and_the_log_says_who_took_what(operator
         ("Ada\t +1; @x", "Ada\t '+1; '@x"),
         ("=1;-2", "'=1;'-2"),
         ("Ada; Grace; 1-2", "Ada; Grace; 1-2"),
+        ("refused\n=1+1;x", "refused\n'=1+1;x"),  # a quoted cell that does not begin with its mark ends with its line there
+        ("\r\n@x\r\n- a", "'\r\n'@x\r\n'- a"),
+        ('a;"=1+1;"b', 'a;"\'=1+1;"b'),  # doubled in the file, the mark is an empty text there
     ],
 )
 def test_a_formula_is_none_wherever_another_program_begins_a_cell(text: str, written: str):

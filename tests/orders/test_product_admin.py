@@ -57,6 +57,19 @@ def test_stock_sold_while_the_form_was_open_is_not_put_back(operator: Client):
     assert (product.name, product.available, product.active) == ("Bigger blue mug", 7, False)
 
 
+def test_what_another_operator_saved_while_the_form_was_open_stays(operator: Client):
+    product = mug(available=10)
+    form = {**product_form(operator, product), "name": "Bigger blue mug"}
+    shown = hidden(operator.get("/admin/orders/product/").content.decode())
+    Product.objects.update(price="15.00", active=False)
+
+    operator.post(reverse("admin:orders_product_change", args=[product.pk]), form)
+    operator.post("/admin/orders/product/", {**shown, "form-0-available": "12", "form-0-active": "on", "_save": "Save"})
+
+    product.refresh_from_db()
+    assert (product.name, str(product.price), product.active, product.available) == ("Bigger blue mug", "15.00", False, 12)
+
+
 def test_stock_is_never_negative_and_a_product_is_never_deleted(client: Client, admin_user: Any):
     product = mug(available=10)
     client.force_login(admin_user)

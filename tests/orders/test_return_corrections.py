@@ -311,6 +311,23 @@ def test_above_the_limit_another_operator_approves_the_money(shop, delivered, re
     assert refunds_made(services, delivered) == [3090, 1290]
 
 
+def test_of_two_reports_that_wait_under_one_key_the_second_fails_and_says_why(shop, delivered, returned, settings):
+    settings.SUPERVISION = {**settings.SUPERVISION, "APPROVAL_ABOVE": {"": "5"}}
+    one, two = an_account("one", "operator"), an_account("two", "operator")
+    asked = []
+    for said in (report(mugs=2, totes=1), report(mugs=2, totes=(0, 1))):
+        with pytest.raises(AwaitsApproval) as waits:
+            correct(returned, said, by=one)
+        asked.append(waits.value.approval)
+    deciding.approve(asked[0], by=two, reason="seen")
+
+    with pytest.raises(ChangedMeanwhile, match="This idempotency key was used before"):
+        deciding.approve(asked[1], by=two, reason="seen")
+
+    assert Approval.objects.get(pk=asked[1]).state == "failed"
+    assert ReturnCorrection.objects.count() == 1
+
+
 # --------------------------------------------------------------------------------------------------------------- doors
 
 

@@ -38,6 +38,17 @@ def order_of(back):
     return answers.return_view(back).row.order_key
 
 
+def test_a_second_report_is_refused_while_the_payout_is_owed(shop, back, olga):
+    at, said = f"/api/v1/returns/{back}/goods/", {"lines": [{"sku": "MUG-BLUE", "accepted": 0}], "reason": "looked again"}
+
+    again = olga.post(at, said)
+
+    assert (again.status_code, again.json()["code"]) == (409, "already_reported")
+    with pytest.raises(Refused, match="correct the report instead"):
+        operator_verbs.signal(back, codes.RECEIVED, by="olga", reason="looked again", payload={"lines": []})
+    assert told(olga, back)["worth"] == "12.90"
+
+
 def test_the_money_is_owed_until_the_payout_is_recorded_and_then_everything_agrees(shop, back, ada, olga, services):
     waiting = told(a_client(ada), back)
     assert (waiting["process_state"], waiting["refunded"], waiting["owed"]) == ("Processing", "0.00", "12.90")

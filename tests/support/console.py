@@ -12,6 +12,7 @@ from django.urls import reverse
 
 from orders.models import Order, Product
 from supervision import testing
+from supervision.models import Run, StepState
 from supervision.recovery import failures
 from supervision.retry import Failure, Outcome
 from supervision.store import step_verbs
@@ -82,6 +83,13 @@ def fail(
     for work in step_verbs.start(spot, claims):
         failures.fail(spot, [(work.claim, Failure(outcome=outcome, message=message, code="refused", for_customer=for_customer))])
     return _orders(keys)
+
+
+def stop_at(order: Order, step: str, direction: str = "do", attempt: int = 1) -> None:
+    """Put the order into Error at this step, as if so many attempts of it had failed."""
+    facts = {"process_state": "Error", "attempt": attempt, "last_error": "refused again", "not_before": None, "turn_at": None}
+    StepState.objects.filter(run=order.run, name=step, direction=direction).update(**facts)
+    Run.objects.filter(pk=order.run_id).update(process_state="Error")
 
 
 def page(order: Order) -> str:

@@ -23,7 +23,7 @@ from supervision.console.bulk.preview import JobForm, found_more, groups, in_wor
 from supervision.console.lists.saved_views import view_query
 from supervision.console.shared import person
 from supervision.console.sidebar import SEES_JOBS
-from supervision.console.verb_forms import BULK_LIMIT, BULK_VERBS, VERBS, BulkForm, OnceForm, Verb, failed_step
+from supervision.console.verb_forms import BULK_LIMIT, BULK_VERBS, VERBS, BulkForm, OnceForm, Verb, as_word, failed_step, parts_of
 from supervision.errors import Refused
 from supervision.insight import queries
 from supervision.insight.filters import Filters
@@ -161,8 +161,8 @@ class BulkPages(PageAdmin):
         rows = []
         for obj in objects:
             run = self.run_of(obj)
-            rows.append((obj, run, failed_step(steps.get(run.pk, []))))
-        chosen = " ".join(f"{run.key}:{step.attempt if step else ''}" for _obj, run, step in rows)
+            rows.append((obj, run, failed_step(run, steps.get(run.pk, []))))
+        chosen = " ".join(as_word(run.key, step) for _obj, run, step in rows)
         preview = selection.preview(verb.name, selection.of_runs([run.pk for _obj, run, _step in rows]))
         return self.page(
             request, "bulk.html", title=verb.label, verb=verb, rows=rows, count=len(rows), more=more, limit=BULK_LIMIT,
@@ -181,6 +181,6 @@ class BulkPages(PageAdmin):
             return self._started(request, job)
         if form.has_error("chosen"):
             return HttpResponseRedirect(self._address("changelist"))
-        keys = [word.rpartition(":")[0] for word in form.data["chosen"].split()[:BULK_LIMIT]]
+        keys = [parts_of(word)[0] for word in form.data["chosen"].split()[:BULK_LIMIT]]
         objects = list(self.get_queryset(request).filter(**{f"{self.run_path}key__in": keys}).order_by("pk"))
         return self._chosen_page(request, verb, objects, form=form)

@@ -17,13 +17,14 @@ from django.db.models import Q, QuerySet
 from supervision.journal.csv_format import guarded
 
 PORTION = 1_000
-DIVIDES = re.compile("([;\t] *)([^;\t ])")  # what begins a cell in another program, and the letter after it
+# What begins a cell in another program, also where the line is divided within quotation marks, and the letter after it.
+DIVIDES = re.compile('([;\t\r\n][ "]*)([^;\t\r\n "])')
 logger = logging.getLogger(__name__)
 Cells = Callable[[Sequence[Any]], Iterable[Sequence[Any]]]
 
 
 def safe(value: Any) -> str:
-    """A cell's text: no formula, also where a spreadsheet divides lines at semicolons or tabs; one form for times."""
+    """A cell's text: no formula, also where a spreadsheet divides at semicolons, tabs and ends of lines; one form for times."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return "" if value is None else re.sub(DIVIDES, lambda at: f"{at[1]}{guarded(at[2])}", guarded(str(value)))
