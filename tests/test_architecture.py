@@ -40,7 +40,7 @@ FACADE_IMPORTS = {
 FOR_THE_SHOP = {FACADE} | {
     f"supervision.{name}"
     for name in (  # noqa: SIM905
-        "agent errors states workflow models testing postgres.db postgres.advice postgres.fitness"
+        "agent errors states workflow models testing postgres.db postgres.advice"
         " operations.acting operations.audit_log operations.pauses operations.resource_limits"
         " operations.operator_verbs operations.previews operations.doctor store.runs.locked_run api.operator_views"
         " insight.waiting insight.autoscaling insight.metrics insight.totals insight.directory insight.filters"

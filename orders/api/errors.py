@@ -63,7 +63,7 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponseBa
 def server_error(request: HttpRequest) -> HttpResponseBase:
     """`handler500`; 503 where the database did not answer, or hides its tables from us."""
     error = sys.exc_info()[1]
-    if isinstance(error, OperationalError | InterfaceError) or (error is not None and errors.is_hidden(error)):
+    if isinstance(error, OperationalError | InterfaceError) or (error is not None and errors.hidden_tables(error)):
         answer = errors.unavailable() if _speaks_problems(request) else defaults.server_error(request)
         answer.status_code = 503
         answer.headers["Retry-After"] = str(errors.RETRY_AFTER_SECONDS)

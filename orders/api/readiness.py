@@ -17,8 +17,9 @@ from typing import Any
 from django.db import Error, OperationalError, connection, transaction
 from psycopg.errors import LockNotAvailable
 
+from supervision.api import errors
 from supervision.insight import queries
-from supervision.postgres import db, fitness
+from supervision.postgres import db
 
 KEEP_SECONDS = 1.0
 WITHIN_SECONDS = 3.0
@@ -101,7 +102,7 @@ def look(reached: Callable[[], object] = bool) -> Answer:
             heartbeats = dict(db.fetch(_HEARTBEATS))
             overdue = queries.overdue_count()
     except Error as problem:
-        if hidden := fitness.hides(problem):
+        if hidden := errors.hidden_tables(problem):
             return unready("search path", hidden)
         state = getattr(problem.__cause__, "sqlstate", None)
         return unready(_CAUSES.get(state or "", "unreachable"), str(problem).strip().partition("\n")[0])

@@ -87,7 +87,7 @@ def problem_of(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
     for kind, answer in _ANSWERS:
         if isinstance(error, kind):
             return answer(error)
-    if is_hidden(error):
+    if hidden_tables(error):
         return unavailable()
     request = context.get("request")
     log.error("%s %s failed", request and request.method, request and request.path, exc_info=error)
@@ -117,11 +117,11 @@ def _asked_for(error: AwaitsApproval) -> HttpResponse:
     return JsonResponse({"approval": error.approval, "state": "pending"}, status=202)
 
 
-def is_hidden(error: BaseException) -> bool:
-    """Whether the database hides its tables from this process, which no request can help. The log says how, and what to do."""
+def hidden_tables(error: BaseException) -> str | None:
+    """How the database hides its tables from this process, if that is the error. No request can help it; the log says what does."""
     if hidden := fitness.hides(error):
         log.error("%s -> %s", hidden, fitness.SEEN)
-    return hidden is not None
+    return hidden
 
 
 def _unavailable(error: Exception) -> HttpResponse:
