@@ -299,7 +299,7 @@ def requeue_dead_letter(pk: int, *, by: Actor, reason: str) -> str:
     demand_reason(reason)
 
     def work() -> str:
-        letter = _open_letter(pk)
+        letter = requeue.open_letter(pk)
         went = requeue.give_back(letter)
         _resolve(letter, by, f"requeued: {reason}")
         return went
@@ -314,7 +314,7 @@ def discard_dead_letter(pk: int, *, by: Actor, reason: str) -> None:
     """Close a dead letter for good; its bytes are kept. A child run that it was to become counts as cancelled."""
     rights.demand(by, rights.LETTERS)
     demand_reason(reason)
-    db.transact(lambda: requeue.discarded(_resolve(_open_letter(pk), by, f"discarded: {reason}")))
+    db.transact(lambda: requeue.discarded(_resolve(requeue.open_letter(pk), by, f"discarded: {reason}")))
 
 
 # ------------------------------------------------------------------------------------------------------ pieces
@@ -386,15 +386,6 @@ def _amended(locked: LockedRun, failed: Sequence[StepState], amend: Mapping[str,
     words = "; ".join(f"{name}: {run.payload.get(name)!r} -> {value!r}" for name, value in changed.items())
     locked.amend(changed)
     return words
-
-
-def _open_letter(pk: int) -> DeadLetter:
-    letter = DeadLetter.objects.select_for_update().filter(pk=pk).first()
-    if letter is None:
-        raise Refused(_("There is no dead letter %(number)s.") % {"number": pk}, "unknown_dead_letter")
-    if letter.resolved_at is not None:
-        raise ChangedMeanwhile(_("The dead letter was resolved meanwhile: %(how)s") % {"how": letter.resolution})
-    return letter
 
 
 def _resolve(letter: DeadLetter, by: Actor, how: str) -> DeadLetter:

@@ -15,7 +15,7 @@ from django.db.models.functions import Concat
 from django.utils.translation import gettext as _
 
 from supervision.deadletters.dead_letters import INTAKE, QUEUE, SUBMISSION
-from supervision.errors import Refused
+from supervision.errors import ChangedMeanwhile, Refused
 from supervision.intake import amqp, lost_children
 from supervision.models import ChildState, DeadLetter, Notification, Run, Submission
 from supervision.outbox import notifications
@@ -31,6 +31,16 @@ UNSENT = "; not sent: its bytes were erased before"
 _DEATH = (f"x-first-death-{what}" for what in ("exchange", "queue", "reason"))
 OF_THE_BROKER = frozenset({"redelivered", "x-delivery-count", "x-death", *_DEATH})
 OF_THE_SENDER = ("correlation_id", "reply_to", "message_id", "type", "app_id", "expiration", "timestamp", "priority", "delivery_mode")
+
+
+def open_letter(pk: int) -> DeadLetter:
+    """This dead letter under a lock. Raises Refused if there is none, ChangedMeanwhile if it was resolved."""
+    letter = DeadLetter.objects.select_for_update().filter(pk=pk).first()
+    if letter is None:
+        raise Refused(_("There is no dead letter %(number)s.") % {"number": pk}, "unknown_dead_letter")
+    if letter.resolved_at is not None:
+        raise ChangedMeanwhile(_("The dead letter was resolved meanwhile: %(how)s") % {"how": letter.resolution})
+    return letter
 
 
 def can_go_back(letter: DeadLetter) -> bool:

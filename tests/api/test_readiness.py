@@ -48,6 +48,7 @@ def test_ready_means_that_a_row_was_written_and_a_table_has_grown(monkeypatch):
 def test_a_database_that_takes_no_writes_is_not_ready(server):
     name = connection.settings_dict["NAME"]
     server.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+    connection.close()  # the next one has the setting
     try:
         status, document = look()
     finally:

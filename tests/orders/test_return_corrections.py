@@ -58,9 +58,6 @@ def returned(shop, delivered) -> str:
     return back
 
 
-# ---------------------------------------------------------------------------------------------------------------- after
-
-
 def test_pieces_that_were_missed_are_paid_restocked_and_credited(shop, delivered, returned, olga, services):
     before = stock("MUG-BLUE")
     made = correct(returned, report(mugs=2, totes=1), by=an_account("otto", "operator"))
@@ -158,9 +155,6 @@ def test_a_process_that_dies_pays_the_missed_pieces_once(shop, delivered, return
 
     assert refunds_made(services, delivered) == [3090, 1290]
     shop.assert_healthy()
-
-
-# --------------------------------------------------------------------------------------------------------------- before
 
 
 def test_before_it_is_paid_a_correction_changes_what_is_restocked_and_paid(shop, delivered, services):
