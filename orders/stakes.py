@@ -55,7 +55,9 @@ def _announced(operation: Operation) -> dict[str, Decimal]:
         said[:1] = [json.loads(text) for text in said[:1]]
     for facts in (*said, operation.arguments.get("payload")):
         with suppress(TypeError, KeyError, ArithmeticError):
-            return {str(facts["currency"]): Decimal(str(facts.get("total", facts.get("amount"))))}
+            currency, amount = str(facts["currency"]), Decimal(str(facts.get("total", facts.get("amount"))))
+            if amount.is_finite():
+                return {currency: amount}
     return {}
 
 

@@ -76,11 +76,19 @@ def connections() -> Iterator[Finding]:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT current_setting('max_connections')::int,"
-            " current_setting('superuser_reserved_connections')::int + coalesce(current_setting('reserved_connections', true), '0')::int"
+            " current_setting('superuser_reserved_connections')::int + coalesce(current_setting('reserved_connections', true), '0')::int,"
+            " (SELECT nullif(datconnlimit, -1) FROM pg_database WHERE datname = current_database())"
         )
-        most, reserved = cursor.fetchone()
+        most, reserved, limit = cursor.fetchone()
     text = f"{whose} up to {needed}, and max_connections is {most}, of which {reserved} are reserved"
-    if needed + capacity.COMMANDS > most - reserved:
+    if limit is not None and needed + capacity.COMMANDS > limit:
+        yield Finding(
+            "connections",
+            Level.WARN,
+            f"{whose} up to {needed}, and the database takes {limit}",
+            f"ALTER DATABASE ... CONNECTION LIMIT {needed + capacity.COMMANDS}, or -1",
+        )
+    elif needed + capacity.COMMANDS > most - reserved:
         todo = f"max_connections = {needed + capacity.COMMANDS + reserved} or more, fewer processes, or PgBouncer (docs/capacity.md)"
         yield Finding("connections", Level.WARN, text, todo)
     else:

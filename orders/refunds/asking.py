@@ -53,7 +53,7 @@ def refund(key: str, *, amount: Decimal, reason: str, by: Any, idempotency_key: 
     """
     demand_reason(reason)
     check_key(idempotency_key)
-    if not amount.is_finite() or amount <= 0 or amount != amount.quantize(Decimal("0.01")):
+    if not amount.is_finite() or amount <= 0 or amount.adjusted() > 15 or amount != amount.quantize(Decimal("0.01")):
         raise InvalidOrder({"amount": [_("Expected an amount above 0, with at most two decimals.")]})
     amount = amount.quantize(Decimal("0.01"))
     digest = digest_of(str(amount), gate.reason_asked(reason))

@@ -181,7 +181,7 @@ class Sending:
             tried.append(Try(group[0], delivered=False, answered=False, error=str(problem)))
         except Exception as error:
             log.exception("could not deliver to a webhook")
-            tried.append(_failed(group[len(tried)], error))
+            tried += [_failed(due, error) for due in group[len(tried) :][:1]]  # none, where only the connection's end has failed
         self._results.put(partial(self._lane_ended, endpoint, suspect, tried, group[len(tried) :]))
 
     def _reply(self, group: Sequence[Due]) -> None:

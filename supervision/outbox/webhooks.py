@@ -171,7 +171,11 @@ def signed_headers(signer: Webhook, message_id: str, body: str) -> Mapping[str, 
 def _connect(to: Destination, deadline: float) -> socket.socket:
     problem: OSError = ConnectionError(_("the host has no address"))
     for family, sockaddr in resolve(to, _left(deadline))[:MOST_ADDRESSES]:
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock = socket.socket(family, socket.SOCK_STREAM)
+        except OSError as error:  # the kernel has no addresses of this family
+            problem = error
+            continue
         try:
             sock.settimeout(min(CONNECT_SECONDS, _left(deadline)))
             sock.connect(sockaddr)

@@ -11,7 +11,7 @@ import contextlib
 import select
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -56,7 +56,7 @@ class Listener:
         until = time.monotonic() + seconds
         while not heard:
             left, silence_left = until - time.monotonic(), self._heard_at + HEARTBEAT_SECONDS - time.monotonic()
-            ready, _, _ = select.select([listening.fileno(), self._interrupts.fileno()], [], [], max(0.0, min(left, silence_left)))
+            ready = _readable((listening.fileno(), self._interrupts.fileno()), min(left, silence_left))
             if self._interrupts.fileno() in ready:
                 self._interrupts.recv(4096)
             heard = [note.payload for note in listening.notifies(timeout=0)]
@@ -74,7 +74,7 @@ class Listener:
         server.send_query(_TAKES_WRITES)
         server.flush()
         while server.is_busy():
-            if not select.select([server.socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            if not _readable((server.socket,), deadline - time.monotonic()):
                 raise psycopg.OperationalError(f"the server has not answered a listener for {ANSWER_SECONDS:g} s")
             server.consume_input()
         takes_writes = False
@@ -110,3 +110,11 @@ class Listener:
         self.disconnect()
         self._interrupts.close()
         self._interrupter.close()
+
+
+def _readable(files: Sequence[int], seconds: float) -> list[int]:
+    """Those of these descriptors that have something to read, within so many seconds. They may be larger than `select` takes."""
+    waiting = select.poll()
+    for one in files:
+        waiting.register(one, select.POLLIN)
+    return [one for one, _events in waiting.poll(max(0.0, seconds) * 1000)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -304,6 +305,7 @@ def _judged(signals: Sequence[NewSignal]) -> tuple[list[Sent], dict[str, int], d
     kept_before = {(run, row["name"], row["key"]): row["payload"] for run, rows in archived.items() for row in rows or ()}
 
     definitions: dict[str, Workflow] = {}
+    more: Counter[str] = Counter()  # the signals of this call that each run has got so far
 
     def outcome(signal: NewSignal) -> Sent:
         seen = runs.get(signal.run, _UNKNOWN)
@@ -311,14 +313,16 @@ def _judged(signals: Sequence[NewSignal]) -> tuple[list[Sent], dict[str, int], d
             return Sent.ENDED
         if seen.workflow is None:
             return Sent.UNKNOWN_RUN
-        if seen.signals >= _most(signal):
+        if seen.signals + more[signal.run] >= _most(signal):
             return Sent.TOO_MANY
         try:
             definition = newest(seen.workflow) if seen.version is None else version_of(seen.workflow, seen.version)
         except (DefinitionError, UnreadableSubmission):
             return Sent.ENDED if seen.ended else Sent.ACCEPTED  # other code knows this version
         definitions[signal.run] = definition
-        return _early(signal.name, seen.workflow, seen) if seen.version is None else _outcome(signal.name, definition, seen)
+        found = _early(signal.name, seen.workflow, seen) if seen.version is None else _outcome(signal.name, definition, seen)
+        more[signal.run] += found in KEPT
+        return found
 
     outcomes = [outcome(signal) for signal in signals]
     return outcomes, {key: seen.run_id for key, seen in runs.items() if seen.run_id is not None}, kept_before, definitions

@@ -101,6 +101,18 @@ def test_doctor_warns_where_the_server_cannot_hold_what_is_configured(monkeypatc
 
 
 @pytest.mark.django_db
+def test_doctor_warns_where_the_database_itself_takes_fewer_connections(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SAS_PROCESSES", "agents=1")
+    with connection.cursor() as cursor:
+        cursor.execute(f'ALTER DATABASE "{connection.settings_dict["NAME"]}" CONNECTION LIMIT 3')
+        [warned] = doctor_probes.connections()
+
+    assert warned.level == Level.WARN
+    assert warned.message.endswith("the database takes 3")
+    assert "CONNECTION LIMIT" in warned.advice
+
+
+@pytest.mark.django_db
 def test_doctor_counts_the_living_where_nothing_is_configured(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("SAS_PROCESSES", raising=False)
     [before] = doctor_probes.connections()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import threading
+from contextlib import ExitStack
 
 import pytest
 
@@ -75,6 +78,24 @@ def test_a_notification_that_comes_with_another_answer_is_heard():
 
     assert listener.wait(60) == ["a"]
     listener.close()
+
+
+def test_a_listener_with_a_descriptor_that_select_does_not_take_hears_and_is_interrupted():
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, limits[1]))
+    try:
+        with ExitStack() as files:
+            while files.enter_context(open(os.devnull)).fileno() < 1100:
+                pass
+            listener = Listener(CHANNEL)
+            assert listener.wait(0) is None
+        notify("a")
+        assert listener.wait(60) == ["a"]
+        listener.interrupt()
+        assert listener.wait(60) == []
+        listener.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_a_listener_that_waits_ends_when_it_is_stopped():

@@ -7,11 +7,13 @@ import json
 import pytest
 from django.contrib.auth.models import Permission
 
+from orders import stakes
 from orders.intake_queue import take
 from orders.payments import codes
 from orders.queries import answer, order_view
 from orders.returns.codes import PAID_OUT, RECEIVED
 from supervision.approvals import deciding
+from supervision.approvals.stakes import Operation
 from supervision.intake.amqp import Incoming
 from supervision.models import Approval, Signal, Submission
 from supervision.signals import sending
@@ -141,3 +143,11 @@ def test_news_of_a_payment_may_come_from_the_client_because_its_step_only_looks_
 
     shop.run()
     assert answer(order_view(key))["payment"]["state"] != "paid"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("amount", ["NaN", "Infinity", "ten"])
+def test_an_amount_that_is_none_puts_nothing_at_stake(amount):
+    operation = Operation(verb="signal", subject="unread", arguments={"payload": {"currency": "EUR", "amount": amount}})
+
+    assert stakes._announced(operation) == {}

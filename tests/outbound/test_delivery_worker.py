@@ -9,13 +9,15 @@ from django.db.models.functions import Now
 
 from supervision import tasks
 from supervision.models import Delivery, Notification
-from supervision.outbox import delivery_worker, notifications
+from supervision.outbox import delivery_worker, notifications, webhooks
 from supervision.outbox.delivery_worker import DeliveryWorker
+from supervision.outbox.status_sender import deliver_all
 from supervision.worker import consumption_check
 from tests.engine import kit as engine_kit
 from tests.outbound import kit
 
 pytestmark = pytest.mark.usefixtures("out")
+ALL = [(1, "received"), (2, "processing"), (3, "processed")]
 
 
 @pytest.fixture
@@ -34,8 +36,23 @@ def test_a_status_message_goes_out_when_its_transition_is_committed(receiver, wo
 
     key = kit.done()
 
-    engine_kit.until(lambda: receiver.seen(key) == [(1, "received"), (2, "processing"), (3, "processed")], within=20)
+    engine_kit.until(lambda: receiver.seen(key) == ALL, within=20)
     engine_kit.until(lambda: Delivery.objects.filter(delivered_at__isnull=False).count() == 3)
+
+
+def test_a_connection_that_cannot_be_closed_takes_no_message_and_no_thread_away(receiver, monkeypatch):
+    def fails(_: webhooks.Caller) -> None:
+        raise OSError("the connection was reset")
+
+    monkeypatch.setattr(webhooks.Caller, "close", fails)
+    kit.listen(receiver.url)
+    first = kit.done()
+    deliver_all()
+    second = kit.done()
+    deliver_all()
+
+    assert (receiver.seen(first), receiver.seen(second)) == (ALL, ALL)
+    assert not Delivery.objects.filter(delivered_at__isnull=True).exists()
 
 
 def test_an_alert_goes_out_while_every_webhook_hangs(receiver, working, noted):

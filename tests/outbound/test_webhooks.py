@@ -163,6 +163,15 @@ def test_a_name_that_has_come_to_mean_a_private_address_is_refused(call, receive
     assert next(answers) == "1.1.1.1"  # the name was not resolved a second time
 
 
+def test_an_address_of_a_family_that_the_kernel_lacks_is_passed_over(call, receiver, monkeypatch):
+    def meaning(host, port, **_):
+        return [(9999, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)), (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", meaning)
+
+    assert call(receiver.url.replace("127.0.0.1", "both.example")).delivered
+
+
 @pytest.fixture
 def silent(monkeypatch):
     """Name servers that answer no question until the test is over; returns the names that they were asked for."""

@@ -10,6 +10,7 @@ from supervision import PermanentFailure, WaitForSignal, parallel, plan
 from supervision.errors import Refused
 from supervision.models import DeadLetter, Run, Signal
 from supervision.operations import operator_verbs
+from supervision.signals import sending
 from supervision.signals.sending import Sent
 from supervision.workflow import Intake, NewRun, _newest, _workflows
 from tests.workflows.test_moving import PAID, A, B, C, D, version
@@ -123,3 +124,13 @@ def test_a_signal_to_an_order_whose_dead_letter_was_discarded_is_refused(sas, ve
         run.signal("paid", key="other")
     assert problem.value.code == "signal_ended"
     assert run.signal("paid", key="k") == Sent.REPEATED
+
+
+def test_the_signals_of_one_call_count_together(sas, version, monkeypatch):
+    version(1, *plan(A, PAID))
+    run = sas.start("moved")
+    monkeypatch.setattr(sending, "MOST_SIGNALS", 3)
+
+    outcomes = sending.send_all([sending.NewSignal(run=run.key, name="paid", key=str(n)) for n in range(5)])
+
+    assert outcomes == [Sent.ACCEPTED] * 3 + [Sent.TOO_MANY] * 2
