@@ -24,8 +24,15 @@ LONGEST = 20_000  # characters of what a browser sends
 _MAKING = "passkey-in-the-making"
 # What the library raises for an answer that cannot be read: it looks into bytes that a stranger has written.
 _UNREADABLE = (
-    *(ValidationError, ValueError, TypeError, LookupError, AttributeError, RecursionError),
-    *(NotImplementedError, AssertionError, struct.error),
+    ValidationError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    RecursionError,
+    NotImplementedError,
+    AssertionError,
+    struct.error,
 )
 
 

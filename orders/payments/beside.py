@@ -38,7 +38,7 @@ def check_resubmission(key: str, payload: Mapping[str, Any], steps: Collection[s
 def _is_here(key: str, step: str) -> bool:
     """Whether there is a transfer of which this step has noted nothing, and which it would take if the order was paid by transfer.
 
-    What the checkout has reserved is charged whatever the payment method says, unless it has lapsed.
+    The step `capture-payment` takes no transfer: it charges the amount that the card has reserved, until that has lapsed.
     """
     if not (came := payment_transfer.not_taken(key, step)):
         return False

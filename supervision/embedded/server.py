@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import fcntl
 import hashlib
+import logging
 import os
 import shutil
 import signal
@@ -26,9 +27,11 @@ import psycopg
 from supervision.embedded.binaries import EmbeddedPostgresError, find_binaries, find_identity
 from supervision.embedded.leftovers import end_leftovers
 
+log = logging.getLogger(__name__)
 USER = DATABASE = "sas"
 PORT = 5432  # only a part of the socket's name; always given, because clients would use PGPORT otherwise
 PR_SET_PDEATHSIG = 1
+TELL_SECONDS = 60.0  # between two lines about a recovery
 RECOVERS = ("is starting up", "is not yet accepting", "in recovery mode")  # words of a server that works towards its start
 DURABLE = ("max_wal_size=2GB",)
 # For data that a test throws away: the server does not wait for the disk.
@@ -181,22 +184,26 @@ class EmbeddedPostgres:
         for setting in settings:
             command += ["-c", setting]
         while True:
-            with self.log.open("ab") as log:
+            with self.log.open("ab") as out:
                 self.process = subprocess.Popen(
                     [*self.identity.prefix, *command],
                     stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
+                    stdout=out,
+                    stderr=out,
                     start_new_session=True,  # Ctrl-C reaches the launcher, which stops the server last
                     preexec_fn=_die_with_parent,
                     env=_clean_environment(),
                     **self.identity.popen,  # type: ignore[call-overload]
                 )
+            told_at = deadline
             while self.process.poll() is None:
                 if (said := self._refusal()) is None:
                     return
-                if time.monotonic() > deadline and not any(words in said for words in RECOVERS):
-                    raise EmbeddedPostgresError(f"PostgreSQL did not answer in time; see {self.log}")
+                if (now := time.monotonic()) > told_at:
+                    if not any(words in said for words in RECOVERS):
+                        raise EmbeddedPostgresError(f"PostgreSQL did not answer in time; see {self.log}")
+                    log.warning("PostgreSQL still recovers from a crash; its log is %s", self.log)
+                    told_at = now + TELL_SECONDS
                 time.sleep(0.02)
             # The children of a killed server may take a moment to end. Until then a new server refuses to start.
             if time.monotonic() > deadline - 45:

@@ -299,13 +299,17 @@ def _judged(signals: Sequence[NewSignal]) -> tuple[list[Sent], dict[str, int], d
     From here to the end of the transaction no step of these runs falls asleep.
     """
     keys = {"keys": sorted({signal.run for signal in signals})}
-    _, found, kept = db.fetch_together((sleeping.AWAKE, keys), (_RUNS, {**keys, "most": MOST_SIGNALS}), (_ARCHIVED, keys))
+    asked: list[db.Statement] = [(sleeping.AWAKE, keys), (_RUNS, {**keys, "most": MOST_SIGNALS}), (_ARCHIVED, keys)]
+    if len(signals) > 1:  # they count together against a run's limit, but for those that have come before
+        asked.append((_KNOWN, _arrays([(signal.run, signal.name, signal.key) for signal in signals])))
+    _, found, kept, *here = db.fetch_together(*asked)
     runs = {row[0]: _Seen(*row[1:]) for row in found}
     archived: dict[str, Any] = dict(kept)
     kept_before = {(run, row["name"], row["key"]): row["payload"] for run, rows in archived.items() for row in rows or ()}
 
     definitions: dict[str, Workflow] = {}
-    more: Counter[str] = Counter()  # the signals of this call that each run has got so far
+    counted: set[Identity] = {(run, name, key) for rows in here for run, name, key, _payload in rows}
+    more: Counter[str] = Counter()  # the new signals of this call that each run has got so far
 
     def outcome(signal: NewSignal) -> Sent:
         seen = runs.get(signal.run, _UNKNOWN)
@@ -321,7 +325,9 @@ def _judged(signals: Sequence[NewSignal]) -> tuple[list[Sent], dict[str, int], d
             return Sent.ENDED if seen.ended else Sent.ACCEPTED  # other code knows this version
         definitions[signal.run] = definition
         found = _early(signal.name, seen.workflow, seen) if seen.version is None else _outcome(signal.name, definition, seen)
-        more[signal.run] += found in KEPT
+        if found in KEPT and (identity := (signal.run, signal.name, signal.key)) not in counted:
+            counted.add(identity)
+            more[signal.run] += 1
         return found
 
     outcomes = [outcome(signal) for signal in signals]

@@ -120,7 +120,7 @@ def test_a_killed_server_comes_back_with_every_commit(server):
     connected.close()
 
 
-def test_a_recovery_that_takes_longer_than_a_start_may_is_not_interrupted(server):
+def test_a_recovery_that_takes_longer_than_a_start_may_is_not_interrupted(server, caplog):
     """A server that is ended in its recovery begins it again at the next start: it would never come back."""
     server.start()
     keep_a_row(server.url)
@@ -132,6 +132,8 @@ def test_a_recovery_that_takes_longer_than_a_start_may_is_not_interrupted(server
     server.start(timeout=6)
 
     assert rows(server.url) == 1
+    [line] = [one.message for one in caplog.records if one.name == "supervision.embedded.server"]
+    assert line.startswith("PostgreSQL still recovers")
 
 
 def test_a_stale_pid_file_that_names_a_stranger_is_no_obstacle(server):

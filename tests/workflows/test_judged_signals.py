@@ -129,8 +129,11 @@ def test_a_signal_to_an_order_whose_dead_letter_was_discarded_is_refused(sas, ve
 def test_the_signals_of_one_call_count_together(sas, version, monkeypatch):
     version(1, *plan(A, PAID))
     run = sas.start("moved")
-    monkeypatch.setattr(sending, "MOST_SIGNALS", 3)
+    monkeypatch.setattr(sending, "MOST_SIGNALS", 4)
 
-    outcomes = sending.send_all([sending.NewSignal(run=run.key, name="paid", key=str(n)) for n in range(5)])
+    def send(*keys):
+        return sending.send_all([sending.NewSignal(run=run.key, name="paid", key=key) for key in keys])
 
-    assert outcomes == [Sent.ACCEPTED] * 3 + [Sent.TOO_MANY] * 2
+    assert send("a", "b") == [Sent.ACCEPTED] * 2
+    assert send("a", "b", "c", "c") == [Sent.REPEATED, Sent.REPEATED, Sent.ACCEPTED, Sent.REPEATED], "what came before counts once"
+    assert send("d", "e", "f", "a") == [Sent.ACCEPTED, Sent.TOO_MANY, Sent.TOO_MANY, Sent.REPEATED]
