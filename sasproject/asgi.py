@@ -1,8 +1,14 @@
 """The ASGI entry point of the web role: `gunicorn -k asgi sasproject.asgi`."""
 
+import os
+
+# Before the other imports, because some of them read the settings.
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "sasproject.settings")
+# A live page queries now and then, on a thread of its own. So the web role uses a pool; workers keep a connection per thread.
+os.environ.setdefault("DATABASE_POOL", "1")
+
 import atexit
 import logging
-import os
 
 import django
 from django.conf import settings
@@ -12,10 +18,6 @@ from supervision.plans import guard
 from supervision.postgres import pooling
 from supervision.runtime import failpoints, identity
 from supervision.telemetry import measures, spans
-
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "sasproject.settings")
-# A live page queries now and then, on a thread of its own. So the web role uses a pool; workers keep a connection per thread.
-os.environ.setdefault("DATABASE_POOL", "1")
 
 identity.set_role(os.environ.get("SAS_ROLE") or "web")
 failpoints.load()  # Celery workers load them when they start
