@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.axe import LOOKS, Look, findings, looking
+from tests.support.axe import DARK_PHONE, WIDE, Look, findings, looking
 
 pytestmark = pytest.mark.browser
 
 
-@pytest.mark.parametrize("look", LOOKS, ids=str)
+@pytest.mark.parametrize("look", [pytest.param(WIDE, marks=pytest.mark.nightly), DARK_PHONE], ids=str)
 def test_the_reference_has_no_accessibility_violation_and_fits_the_window(chromium: Any, live_server: Any, look: Look):
     with looking(chromium, look) as context:
         page, sizes, complaints = context.new_page(), [], []

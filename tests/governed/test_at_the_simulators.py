@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx2
 import pytest
 
+from supervision.governance.rate_limiter import JITTER_SECONDS
 from tests.crash.lane import LOCAL_PICKUP, PIECES, Lane
 from tests.support.shop import order, until
 
 pytestmark = pytest.mark.timeout(1200)
 
 LANE = {"SUPERVISION_COMPLETE_WITHIN": "18", "API_THROTTLE": "off", LOCAL_PICKUP: "1"}
+TRIES = 3  # of a measurement on a machine that stalls
 AGENTS = ("agents", "agents.2", "agents.3", "agents.4")
 
 
@@ -54,6 +59,29 @@ def buy(lane: Lane, count: int) -> list[str]:
         assert answer.status_code == 202, answer.text
         keys += [result["id"] for result in answer.json()["results"]]
     return keys
+
+
+@contextmanager
+def longest_stall() -> Iterator[list[float]]:
+    """The longest time in seconds for which this machine did not let a thread go on that had slept.
+
+    On a machine that stalls, requests that were sent far enough apart are counted close together.
+    """
+    longest, over = [0.0], threading.Event()
+
+    def measure() -> None:
+        while not over.is_set():
+            began = time.monotonic()
+            time.sleep(0.01)
+            longest[0] = max(longest[0], time.monotonic() - began - 0.01)
+
+    thread = threading.Thread(target=measure)
+    thread.start()
+    try:
+        yield longest
+    finally:
+        over.set()
+        thread.join()
 
 
 def all_processed(lane: Lane, keys: list[str], *, within: float) -> None:
@@ -101,19 +129,23 @@ def test_calls_in_flight_never_exceed_the_capacity_and_a_change_holds_from_the_n
 def test_no_second_has_more_requests_than_the_rate_says(lane: Lane) -> None:
     """Payment makes two requests per order, and both count."""
     count, rate = (200, 10) if os.environ.get("GOVERNED_IN_FULL") else (40, 25)
-    anew(lane)
-    limit(lane, "payment", rate_per_second=rate)
-    limit(lane, "shipping", rate_per_second=rate)
-    time.sleep(0.6)
+    for _ in range(TRIES):
+        anew(lane)
+        limit(lane, "payment", rate_per_second=rate)
+        limit(lane, "shipping", rate_per_second=rate)
+        time.sleep(0.6)
 
-    began = time.monotonic()
-    keys = buy(lane, count)
-    all_processed(lane, keys, within=90 + 4 * count / rate)
-    took = time.monotonic() - began
+        began = time.monotonic()
+        with longest_stall() as stall:
+            keys = buy(lane, count)
+            all_processed(lane, keys, within=90 + 4 * count / rate)
+        took = time.monotonic() - began
+        most = max(stats(lane, service)["max_per_second"] for service in ("payment", "carrier"))
+        if most <= rate or stall[0] < JITTER_SECONDS / 3:
+            break
 
     assert stats(lane, "payment")["calls"] >= 2 * count
-    assert stats(lane, "payment")["max_per_second"] <= rate
-    assert stats(lane, "carrier")["max_per_second"] <= rate
+    assert most <= rate, f"the machine stalled for at most {stall[0]:.2f} s"
     assert took >= 2 * count / rate - 1
     print(f"{count} orders at {rate}/s: {stats(lane, 'payment')} {stats(lane, 'carrier')} in {took:.1f} s, {2 * count / took:.1f}/s")
 

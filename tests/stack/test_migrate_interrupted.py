@@ -60,7 +60,10 @@ def before(without_the_index: str) -> Iterator[str]:
         yield copy
 
 
-@pytest.mark.parametrize("valid", [False, True], ids=["not finished", "finished and not recorded"])
+@pytest.mark.parametrize(
+    "valid",
+    [pytest.param(False, id="not finished"), pytest.param(True, id="finished and not recorded", marks=pytest.mark.nightly)],
+)
 def test_an_index_that_a_killed_migrate_left_is_built_again(before: str, valid: bool):
     with old_snapshot(before) as report, managing(before, "migrate") as first:
         pid = builder(before)
