@@ -16,7 +16,7 @@ from supervision.execution import handback, runner
 from supervision.history import ends as chain_ends
 from supervision.jobs import working
 from supervision.ledger import reconciliation
-from supervision.operations import archive
+from supervision.operations.ending import nightly
 from supervision.outbox import delivery_worker
 from supervision.plans import registry
 from supervision.recovery import held_time, leader_lease, supervisor, upkeep
@@ -116,7 +116,7 @@ def receive_canary(queue: str, number: int, hops: int = 0) -> None:
 @shared_task(name="supervision.archive", ignore_result=True, reads=staticmethod(bounds.nothing))
 def archive_finished() -> None:
     """Every night: orders that ended long ago leave the hot tables, some seconds at a time while there are more."""
-    if archive.turn():
+    if nightly.turn():
         hints.publish(hints.ARCHIVE)
 
 
