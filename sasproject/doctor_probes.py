@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 from django.conf import settings
 from django.db import connection
+from django.db.backends.utils import CursorWrapper
 
 from sasproject import capacity
-from sasproject.database_roles import MIGRATE, ROLES, name, prefix_in_use
+from sasproject.database_roles import MIGRATE, ROLES, WEB, WORKER, name, prefix_in_use
 from sasproject.env import env_int
 from sasproject.grants import TABLES, VERBS
 from supervision.operations.doctor import SILENT_AFTER, Finding, Level, register
@@ -80,19 +82,38 @@ def connections() -> Iterator[Finding]:
             " (SELECT nullif(datconnlimit, -1) FROM pg_database WHERE datname = current_database())"
         )
         most, reserved, limit = cursor.fetchone()
+        limits = [] if limit is None else [("the database", "ALTER DATABASE ...", needed, limit)]
+        limits += [(f"the role {role}", f"ALTER ROLE {role}", its, few) for role, its, few in _limited_roles(cursor, counts)]
     text = f"{whose} up to {needed}, and max_connections is {most}, of which {reserved} are reserved"
-    if limit is not None and needed + capacity.COMMANDS > limit:
-        yield Finding(
+    found = [
+        Finding(
             "connections",
             Level.WARN,
-            f"{whose} up to {needed}, and the database takes {limit}",
-            f"ALTER DATABASE ... CONNECTION LIMIT {needed + capacity.COMMANDS}, or -1",
+            f"{whose} up to {its}, and {what} takes {few}",
+            f"{change} CONNECTION LIMIT {its + capacity.COMMANDS}, or -1",
         )
-    elif needed + capacity.COMMANDS > most - reserved:
+        for what, change, its, few in limits
+        if its + capacity.COMMANDS > few
+    ]
+    if needed + capacity.COMMANDS > most - reserved:
         todo = f"max_connections = {needed + capacity.COMMANDS + reserved} or more, fewer processes, or PgBouncer (docs/capacity.md)"
-        yield Finding("connections", Level.WARN, text, todo)
-    else:
-        yield Finding("connections", Level.OK, text)
+        found.append(Finding("connections", Level.WARN, text, todo))
+    yield from found or [Finding("connections", Level.OK, text)]
+
+
+def _limited_roles(cursor: CursorWrapper, counts: Mapping[str, int]) -> list[tuple[str, int, int]]:
+    """The database roles of these processes that have a limit: name, what their processes need, and the limit. A superuser has none."""
+    prefix = prefix_in_use(cursor)
+    cursor.execute("SELECT session_user")
+    [me] = cursor.fetchone()
+    needed: Counter[str] = Counter()
+    for need in capacity.needs(counts):
+        needed[me if prefix is None else name(prefix, WEB if need.role == "web" else WORKER)] += need.connections
+    cursor.execute(
+        "SELECT rolname, rolconnlimit FROM pg_roles WHERE rolname = ANY (%s) AND rolconnlimit >= 0 AND NOT rolsuper ORDER BY 1",
+        [list(needed)],
+    )
+    return [(role, needed[role], limit) for role, limit in cursor.fetchall()]
 
 
 def _living() -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -15,11 +16,12 @@ from supervision.execution import handback, runner
 from supervision.history import ends as chain_ends
 from supervision.jobs import working
 from supervision.ledger import reconciliation
-from supervision.operations import archive
+from supervision.operations.ending import nightly
 from supervision.outbox import delivery_worker
 from supervision.plans import registry
 from supervision.recovery import held_time, leader_lease, supervisor, upkeep
 from supervision.requestlog import tidying as request_log
+from supervision.runtime import periodic
 from supervision.states import Claim, Direction
 from supervision.wakeup import hints
 from supervision.worker import consumption_check, heartbeats, lifecycle, records
@@ -87,18 +89,22 @@ def perform(self: Task, claims: Any, *place: Any) -> list[Claim] | None:
 
 @shared_task(name="supervision.sweep", ignore_result=True, reads=staticmethod(bounds.nothing))
 def sweep() -> None:
-    """The leader sweeps. Another supervisor recovers versions that the leader does not know. Both send canaries and wake the deliveries."""
+    """The leader sweeps. Another supervisor recovers versions that the leader does not know. Both send canaries and wake the deliveries.
+
+    Each part runs, also where one before it raises. Celery logs the first error, which is raised at the end.
+    """
+    of_both: list[Callable[[], object]] = [working.relay, consumption_check.send_round, delivery_worker.wake]
     if leader_lease.lead("supervisor") is not None:
-        report = supervisor.sweep_once()
-        heartbeats.beat("supervisor-sweep", asdict(report), name="the sweep")
-        if report.overdue:
-            log.info("swept: %s", report)
-        upkeep.turn()
+        periodic.call_each([_recover, upkeep.turn, *of_both])
     else:
-        supervisor.sweep_for_the_leader()
-    working.relay()
-    consumption_check.send_round()
-    delivery_worker.wake()
+        periodic.call_each([supervisor.sweep_for_the_leader, *of_both])
+
+
+def _recover() -> None:
+    report = supervisor.sweep_once()
+    heartbeats.beat("supervisor-sweep", asdict(report), name="the sweep")
+    if report.overdue:
+        log.info("swept: %s", report)
 
 
 @shared_task(name="supervision.canary", ignore_result=True, reads=staticmethod(bounds.canary))
@@ -110,7 +116,7 @@ def receive_canary(queue: str, number: int, hops: int = 0) -> None:
 @shared_task(name="supervision.archive", ignore_result=True, reads=staticmethod(bounds.nothing))
 def archive_finished() -> None:
     """Every night: orders that ended long ago leave the hot tables, some seconds at a time while there are more."""
-    if archive.turn():
+    if nightly.turn():
         hints.publish(hints.ARCHIVE)
 
 

@@ -26,7 +26,7 @@ WITH told AS (
        AND NOT EXISTS (SELECT FROM supervision_incident i
                         WHERE i.cause = 'parcel:' || p.trouble || ':' || p.key AND i.acknowledged_at IS NOT NULL)
        AND NOT EXISTS (SELECT FROM supervision_incident i
-                        WHERE i.cause = 'parcel:' || p.trouble AND i.acknowledged_at >= p.trouble_at)
+                        WHERE i.cause = 'parcel:' || p.trouble AND greatest(i.acknowledged_at, i.seen_at) >= p.trouble_at)
      ORDER BY p.trouble_at DESC LIMIT %(counted)s),
 ranked AS (
     SELECT key, order_key, coalesce(nullif(tracking_number, ''), key) AS name, trouble, trouble_at,

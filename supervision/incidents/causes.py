@@ -10,6 +10,7 @@ from django.utils.translation import ngettext
 
 from supervision import conf
 from supervision.agent import agents
+from supervision.incidents.incident_sql import SEEN
 from supervision.incidents.lifecycle import CRITICAL, WARNING, Cause, detector, members
 from supervision.postgres import db
 
@@ -60,8 +61,7 @@ def dead_letters() -> Iterator[Cause]:
 _REFUSED = f"""
 SELECT key, count(*), min(failed_at), (array_agg(error ORDER BY id DESC))[1] FROM supervision_journalentry e
  WHERE failed_at > now() - {REMEMBERED}
-   AND failed_at > coalesce((SELECT max(i.acknowledged_at) FROM supervision_incident i
-                              WHERE i.cause = 'journal:' || e.key || ':refused'), '-infinity')
+   AND failed_at > {SEEN.format(cause="'journal:' || e.key || ':refused'")}
  GROUP BY key
 """  # noqa: S608 - a constant
 
@@ -189,8 +189,7 @@ SELECT e.public_id, e.url, e.client, e.failing_since, e.together, e.first,
 _GIVEN_UP = f"""
 SELECT count(*), min(given_up_at), (array_agg(last_error ORDER BY given_up_at DESC))[1] FROM supervision_notification
  WHERE given_up_at > now() - {REMEMBERED}
-   AND given_up_at > coalesce((SELECT max(i.acknowledged_at) FROM supervision_incident i
-                                WHERE i.cause = 'delivery_failed:notifications'), '-infinity')
+   AND given_up_at > {SEEN.format(cause="'delivery_failed:notifications'")}
 """  # noqa: S608 - a constant
 # Those that failed wait for their next try, so they come first, however many others wait for their first.
 _FAILING = """

@@ -18,11 +18,12 @@ UPDATE supervision_incident i SET orders = v.orders, title = v.title, severity =
    AND (i.orders, i.title, i.severity) IS DISTINCT FROM (v.orders, v.title, v.severity)
 """
 
-# A cause that returns soon after its incident was closed reopens it; the incident has to be acknowledged again.
+# A cause that returns soon after its incident was closed reopens it; the incident has to be acknowledged again. What operators have
+# seen already does not count again: `seen_at` keeps when that was.
 REOPEN = f"""
 UPDATE supervision_incident i
-   SET closed_at = NULL, reopened_at = now(), acknowledged_at = NULL, acknowledged_by = '', acknowledge_reason = '',
-       orders = v.orders, title = v.title, severity = v.severity
+   SET closed_at = NULL, reopened_at = now(), seen_at = coalesce(i.acknowledged_at, i.seen_at),
+       acknowledged_at = NULL, acknowledged_by = '', acknowledge_reason = '', orders = v.orders, title = v.title, severity = v.severity
   FROM {_FOUND}
  WHERE i.cause = v.cause AND i.closed_at > now() - %(again)s::float8 * interval '1 s'
    AND i.id = (SELECT c.id FROM supervision_incident c WHERE c.cause = v.cause AND c.closed_at IS NOT NULL
@@ -30,6 +31,11 @@ UPDATE supervision_incident i
    AND NOT EXISTS (SELECT FROM supervision_incident o WHERE o.cause = v.cause AND o.closed_at IS NULL)
 RETURNING i.id
 """
+
+# When operators last acknowledged an incident of this cause. A detector counts what happened later.
+SEEN = """
+coalesce((SELECT max(greatest(i.acknowledged_at, i.seen_at)) FROM supervision_incident i WHERE i.cause = {cause}), '-infinity')
+""".strip()
 
 # The unique constraint on open causes makes a second open incident impossible, also for concurrent supervisors.
 OPEN = f"""

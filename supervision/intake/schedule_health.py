@@ -11,6 +11,7 @@ from datetime import datetime
 
 from django.utils.translation import gettext as _
 
+from supervision.incidents.incident_sql import SEEN
 from supervision.incidents.lifecycle import Cause, detector
 from supervision.postgres import db, json_safe
 
@@ -28,15 +29,14 @@ RETURNING failing_since = now()
 """
 # A failure is standing while some supervisor has seen it in the last ten minutes: a schedule may have left the code. A time
 # that was skipped is reported until a run has started, for seven days, or until an operator acknowledges the incident.
-_STANDING = """
+_STANDING = f"""
 SELECT p.name, p.last_error, p.failing_since, p.missed, p.done_until
   FROM supervision_scheduleprogress p
  WHERE p.failed_at > now() - interval '10 minutes'
     OR (p.missed IS NOT NULL AND p.done_until > now() - interval '7 days'
-        AND p.done_until > coalesce((SELECT max(i.acknowledged_at) FROM supervision_incident i
-                                      WHERE i.cause = 'schedule:' || p.name), '-infinity'))
+        AND p.done_until > {SEEN.format(cause="'schedule:' || p.name")})
  ORDER BY p.name
-"""
+"""  # noqa: S608 - our own text
 
 
 class Unstarted(Exception):

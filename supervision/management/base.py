@@ -190,7 +190,7 @@ def explain(problem: Error) -> str:
     first = said[0] if said else type(problem).__name__
     if isinstance(problem, OperationalError) and connections["default"].connection is None:
         if answered := advice.after(first):
-            return f"the database at {where()} says {first.partition('FATAL:')[2].strip()}: {answered}"
+            return f"the database at {where()} says {advice.answer(first)}: {answered}"
         return f"no database is running at {where()}: {advice.current()} ({first})"
     kind = "refused this" if isinstance(problem, ProgrammingError) else "answered"
     return f"the database at {where()} {kind}: {first}"

@@ -16,9 +16,10 @@ class Incident(models.Model):
     """One cause. The incident is open while the cause stands; `incidents.lifecycle.look` opens, counts and closes it.
 
     cause: the stable key of the cause; at most one open incident has it. orders: how many unfinished orders it holds now.
-    reopened_at: when its cause last returned soon after it had closed. notified_at: when operators were last notified;
-    told_severity: the highest severity they were notified of, empty before that; told_closed_at: when they were notified
-    that it is over. owner: the operator who looks after it. held: the worth of its orders, as [amount, currency], at `held_at`.
+    reopened_at: when its cause last returned soon after it had closed; seen_at: when it was last acknowledged before that.
+    notified_at: when operators were last notified; told_severity: the highest severity they were notified of, empty before that;
+    told_closed_at: when they were notified that it is over. owner: the operator who looks after it. held: the worth of its
+    orders, as [amount, currency], at `held_at`.
     """
 
     class Severity(models.TextChoices):
@@ -40,6 +41,7 @@ class Incident(models.Model):
     acknowledged_at = models.DateTimeField(_("acknowledged at"), null=True)
     acknowledged_by = models.TextField(_("acknowledged by"), db_default="", default="")
     acknowledge_reason = models.TextField(_("reason of the acknowledgement"), db_default="", default="")
+    seen_at = models.DateTimeField(_("acknowledged at"), null=True)
     notified_at = models.DateTimeField(_("notified at"), null=True)
     told_severity = models.TextField(_("severity told"), db_default="", default="")
     told_closed_at = models.DateTimeField(_("told of its end at"), null=True)

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -66,11 +65,11 @@ class Moved:
 def batches(older_than: timedelta, *, size: int = 500, keep_orders: bool = False, dry_run: bool = False) -> Iterator[Moved]:
     """Move everything that finished longer ago than this, batch by batch. The caller stops it by taking no more batches.
 
-    keep_orders: the application's own rows stay in its tables.
+    A page of rows that all stay is a batch, too, without any. keep_orders: the application's own rows stay in its tables.
     """
     waiting: list[tuple[int, str]] = []
     for chosen, held in _candidates(older_than, size):
-        moved = Moved(runs=len(chosen)) if dry_run else _move_what_can_be(chosen, keep_orders, waiting)
+        moved = Moved(runs=len(chosen)) if dry_run or not chosen else _move_what_can_be(chosen, keep_orders, waiting)
         moved.held += held
         yield moved
     for start in range(0, len(waiting), size):  # once more: what they waited for may have left meanwhile
@@ -145,7 +144,7 @@ def _candidates(older_than: timedelta, size: int) -> Iterator[tuple[list[tuple[i
         params = {"after": after, "page": max(PAGE, size), "days": older_than / DAY}
         after, more, runs, workflows, held = db.run(_CANDIDATES, params)[0]
         found = list(zip(runs, workflows, strict=True))
-        if held and not found:
+        if not found:
             yield [], held
         for start in range(0, len(found), size):
             yield found[start : start + size], held if start == 0 else 0
@@ -331,30 +330,6 @@ def by_intake(workflow_of: Mapping[Run, str]) -> Iterator[tuple[Intake, list[Run
         yield intake, its
 
 
-# ----------------------------------------------------------------------------------------------------- every night
-
-TURN_SECONDS = 10.0
-TURN_SIZE = 200
-
-
-def turn() -> bool:
-    """Archive for some seconds as the settings say, and rest as long as each batch took. True if there is more to do.
-
-    The application's own rows stay, so that its lists and its accounts still show every order.
-    """
-    older_than = conf.get().archive_after
-    if older_than is None:
-        return False
-    began = at = time.monotonic()
-    for _moved in batches(older_than, size=TURN_SIZE, keep_orders=True):
-        now = time.monotonic()
-        if now - began > TURN_SECONDS:
-            return True
-        time.sleep(now - at)
-        at = time.monotonic()
-    return False
-
-
 # ------------------------------------------------------------------------------------- rows without a run of their own
 
 _DONE_WITH = {
@@ -393,5 +368,4 @@ def _tidied(table: str, older_than: timedelta, *, size: int, dry_run: bool = Fal
     after, more = 0, True
     while more:
         after, more, gone = db.run(statement, {"after": after, "page": size, "days": older_than / DAY})[0]
-        if gone:
-            yield gone
+        yield gone

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 OWN = 'start PostgreSQL, and name it in DATABASES["default"] of the settings'
 ANSWERED = (
     "the server runs and refuses this connection: look at user, password and database in the URL, pg_hba.conf,"
     " max_connections and the role's CONNECTION LIMIT"
 )
+# libpq puts two spaces between the severity and what the server says. Both are in the server's language (lc_messages), and a failed
+# connection shows no SQLSTATE. No message of libpq's own looks so.
+_ANSWER = re.compile(r"(?:^|: )[^:\n]+:  (\S.*)", re.MULTILINE)
 _said = [OWN]
 _direct = ['DATABASES["direct"] in the settings']
 
@@ -26,6 +31,12 @@ def current() -> str:
     return _said[0]
 
 
+def answer(said: str) -> str | None:
+    """What the server answered, where these words of a failed connection are a server's; None where none has answered."""
+    found = _ANSWER.search(said)
+    return found[1] if found else None
+
+
 def after(said: str) -> str | None:
-    """The advice where these words of a failed connection are a server's; None where none has answered."""
-    return ANSWERED if "FATAL:" in said else None
+    """The advice where a server has answered with these words; None where none has."""
+    return ANSWERED if answer(said) else None

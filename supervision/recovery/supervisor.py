@@ -97,6 +97,10 @@ def sweep_once() -> SweepReport:
 def _count(report: SweepReport, began: float, outcome: str) -> None:
     measures.SWEEPS.add(outcome)
     measures.SWEEP_SECONDS.observe(time.monotonic() - began)
+    _count_decisions(report)
+
+
+def _count_decisions(report: SweepReport) -> None:
     for decision in ("retried", "redispatched", "waiting", "compensating", "errors", "relayed"):
         if number := getattr(report, decision):
             measures.RECOVERED.add(decision, number=number)
@@ -106,7 +110,10 @@ def sweep_for_the_leader() -> int:
     """Recover the expired claims whose plans this process knows and the leading supervisor does not; returns how many."""
     report = SweepReport()
     if versions := unknown_versions.beyond_the_leader():
-        _recover(report, conf.get().sweep_batch, versions)
+        try:
+            _recover(report, conf.get().sweep_batch, versions)
+        finally:
+            _count_decisions(report)
     return report.overdue
 
 

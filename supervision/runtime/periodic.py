@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from django.db import connection
 
@@ -88,6 +88,21 @@ class PeriodicLoop:
             connection.close()
             return False
         return True
+
+
+def call_each(parts: Iterable[Callable[[], object]]) -> None:
+    """Call each part, also where one before it raises. The first error is raised at the end; those after it are logged."""
+    first: Exception | None = None
+    for part in parts:
+        try:
+            part()
+        except Exception as error:
+            if first is None:
+                first = error
+            else:
+                log.exception("another part failed, too")
+    if first is not None:
+        raise first
 
 
 def listening(name: str, channel: str, hear: Callable[[list[str] | None], object]) -> PeriodicLoop:

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from importlib import import_module
 
 import pytest
-from celery import current_app
-from celery.signals import before_task_publish
-from django.apps import apps
-from django_celery_beat.models import PeriodicTask
 
-from supervision import tasks, testing
+from supervision import testing
 from supervision.errors import Refused
 from supervision.insight import queries
 from supervision.intake import consuming
@@ -21,7 +16,6 @@ from supervision.postgres import db
 from supervision.recovery import supervisor
 from supervision.runtime import failpoints
 from supervision.store import step_verbs
-from supervision.wakeup import hints
 from supervision.workflow import StepPosition
 from tests.engine import kit
 from tests.support import toy
@@ -78,7 +72,7 @@ def test_what_ended_long_ago_leaves_every_table_but_the_archive():
     assert kit.healthy()
 
 
-def _open_alert(key: str) -> None:
+def open_alert(key: str) -> None:
     Alert.objects.create(run=testing.run_of(key), position=0, direction="do", generation=1, kind=Alert.Kind.SKIPPED)
 
 
@@ -113,7 +107,7 @@ def test_an_order_of_which_somebody_still_has_to_hear_stays_until_they_have(what
     key, other = done(), done()
     run_id = testing.run_of(key).pk
     if what == "alert":
-        _open_alert(key)
+        open_alert(key)
     elif what == "slot":
         db.run(
             "INSERT INTO supervision_slot (resource, run_id, direction, position, attempt, holder, until)"
@@ -168,7 +162,7 @@ def test_orders_that_stay_do_not_keep_later_ones_from_going(monkeypatch):
     monkeypatch.setattr(archive, "PAGE", 3)
     held = [done() for _ in range(4)]
     for key in held:
-        _open_alert(key)
+        open_alert(key)
     going = [done() for _ in range(4)]
 
     moved = archived(size=2)
@@ -343,50 +337,3 @@ def test_what_was_told_long_ago_is_forgotten_and_what_was_not_is_kept():
 
     assert moved.notifications == 1
     assert Notification.objects.count() == 3
-
-
-def test_the_night_does_it_by_itself_until_it_is_told_not_to(tuned):
-    old, young = done(days=91), done(days=89)
-
-    tuned(ARCHIVE_DAYS=None)
-    assert archive.turn() is False
-    assert not ArchivedRun.objects.exists()
-
-    tuned(ARCHIVE_DAYS=90)
-    assert archive.turn() is False
-    assert list(ArchivedRun.objects.values_list("key", flat=True)) == [old]
-    assert list(Run.objects.values_list("key", flat=True)) == [young]
-
-
-def test_a_long_night_is_taken_in_turns(monkeypatch, tuned):
-    monkeypatch.setattr(archive, "TURN_SECONDS", 0.0)
-    monkeypatch.setattr(archive, "TURN_SIZE", 2)
-    tuned(ARCHIVE_DAYS=90)
-    for _ in range(5):
-        done(days=91)
-
-    asked = []
-    noted = lambda sender, **_: asked.append(sender)  # noqa: E731
-    before_task_publish.connect(noted)
-    monkeypatch.setattr(hints, "enabled", True)
-    try:
-        tasks.archive_finished()
-    finally:
-        before_task_publish.disconnect(noted)
-
-    assert 0 < Run.objects.count() < 5
-    assert asked == ["supervision.archive"]  # the task for the next batch
-    while archive.turn():
-        pass
-    assert Run.objects.count() == 0
-
-
-def test_every_night_is_in_the_timetable():
-    import_module("supervision.migrations.0001_squashed_0021_plain_label").create_periodic_tasks(
-        apps, None
-    )  # an earlier test may have emptied it
-
-    (entry,) = PeriodicTask.objects.filter(task="supervision.archive")
-
-    assert (entry.enabled, entry.queue) == (True, "supervisor")
-    assert entry.task in current_app.tasks

@@ -113,6 +113,37 @@ def test_doctor_warns_where_the_database_itself_takes_fewer_connections(monkeypa
 
 
 @pytest.mark.django_db
+def test_doctor_warns_where_the_role_takes_fewer_connections(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SAS_PROCESSES", "web=1,agents=1")
+    both = capacity.connections("web") + capacity.connections("agents")
+    with connection.cursor() as cursor:  # in the test's transaction
+        cursor.execute("CREATE ROLE few_in_test LOGIN CONNECTION LIMIT 3; SET SESSION AUTHORIZATION few_in_test")
+        [warned] = doctor_probes.connections()
+        cursor.execute("RESET SESSION AUTHORIZATION; ALTER ROLE few_in_test SUPERUSER; SET SESSION AUTHORIZATION few_in_test")
+        [fine] = doctor_probes.connections()
+        cursor.execute("RESET SESSION AUTHORIZATION")
+
+    assert (warned.level, fine.level) == (Level.WARN, Level.OK)
+    assert warned.message == f"SAS_PROCESSES needs up to {both}, and the role few_in_test takes 3"
+    assert warned.advice == f"ALTER ROLE few_in_test CONNECTION LIMIT {both + capacity.COMMANDS}, or -1"
+
+
+@pytest.mark.django_db
+def test_doctor_compares_each_database_role_with_its_own_processes(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SAS_PROCESSES", "web=1,agents=2")
+    of_web, of_worker = capacity.connections("web"), 2 * capacity.connections("agents")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE ROLE of_test_migrate; ALTER TABLE django_migrations OWNER TO of_test_migrate;"
+            f"CREATE ROLE of_test_web CONNECTION LIMIT {of_web + capacity.COMMANDS};"
+            f"CREATE ROLE of_test_worker CONNECTION LIMIT {of_worker + capacity.COMMANDS - 1}"
+        )
+        [warned] = doctor_probes.connections()
+
+    assert warned.message == f"SAS_PROCESSES needs up to {of_worker}, and the role of_test_worker takes {of_worker + capacity.COMMANDS - 1}"
+
+
+@pytest.mark.django_db
 def test_doctor_counts_the_living_where_nothing_is_configured(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("SAS_PROCESSES", raising=False)
     [before] = doctor_probes.connections()

@@ -153,6 +153,24 @@ def test_what_was_given_up_is_told_of_until_somebody_has_seen_it():
     assert kit.incidents() == ["delivery_failed:notifications"]
 
 
+def given_up() -> None:
+    kit.fetch(
+        "INSERT INTO supervision_notification (kind, payload, given_up_at, last_error) VALUES ('letter', '{}', clock_timestamp(), 'no')"
+    )
+
+
+def test_what_was_seen_does_not_count_again_when_its_incident_returns():
+    """The incident returns within half an hour and has to be acknowledged again, for the new message alone."""
+    for _ in range(3):
+        given_up()
+        assert kit.incidents() == kit.incidents() == ["delivery_failed:notifications"]
+        assert Incident.objects.get().title == "1 message of ours was refused and given up: no"
+        operator_verbs.acknowledge_incident(Incident.objects.get().pk, by="olga", reason="an old address")
+        assert kit.incidents() == []
+
+    assert kit.told() == 2, "its beginning and its end"
+
+
 def test_messages_that_fail_again_and_again_are_told_of_by_their_kind_until_they_are_delivered():
     waits = {"kind": "letter", "tries": 3, "not_before": timezone.now() + timedelta(hours=1)}
     failing = [Notification.objects.create(last_error="no such table", **waits) for _ in range(2)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -164,7 +165,10 @@ def leads(workflows: Any) -> None:
 
 
 @pytest.mark.parametrize(("leaders", "swept"), [({"changing": [1]}, 1), ({"changing": [1, 2]}, 0), (None, 0)], ids=["no", "yes", "silent"])
-def test_a_supervisor_that_does_not_lead_sweeps_what_the_leader_does_not_know(beyond, code, leaders, swept):
+def test_a_supervisor_that_does_not_lead_sweeps_what_the_leader_does_not_know(beyond, code, monkeypatch, leaders, swept):
+    counted: list[tuple[str, int]] = []
+    counter = SimpleNamespace(add=lambda decision, number: counted.append((decision, number)))
+    monkeypatch.setattr(supervisor.measures, "RECOVERED", counter)
     code({1: (FIRST, SECOND), 2: (THIRD, FIRST)})
     submit("changing", {"n": 2})
     code({1: (FIRST, SECOND)})
@@ -177,6 +181,7 @@ def test_a_supervisor_that_does_not_lead_sweeps_what_the_leader_does_not_know(be
 
     assert supervisor.sweep_for_the_leader() == swept
 
+    assert counted == [("redispatched", 1)] * swept
     assert kit.states(own) == ["Processing", "Pending"]
     assert step(beyond, "third").process_state == ("Pending" if swept else "Processing")
 

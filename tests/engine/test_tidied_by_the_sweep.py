@@ -1,17 +1,20 @@
-"""The leader's sweep deletes what is over; what cannot be deleted keeps it from nothing else."""
+"""The leader's sweep deletes what is over; what cannot be deleted, or another part that fails, keeps it from nothing else."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
+from django.db import DatabaseError
 from django.utils import timezone
 
 from supervision import tasks
 from supervision.ledger import exchanges
 from supervision.models import Closure, Exchange, Heartbeat, Job, Run
 from supervision.recovery import upkeep
+from supervision.recovery.supervisor import SweepReport
 from tests.engine import kit
 
 LONG_AGO = timezone.now() - timedelta(days=400)
@@ -67,3 +70,42 @@ def test_what_cannot_be_deleted_keeps_the_sweep_from_nothing(rounds: list[int], 
 
     assert rounds == [1], "the canaries went out"
     assert left() == {key: {"new"} for key in ("heartbeats", "closures", "jobs")} | {"exchanges": {"old", "new"}}
+
+
+PARTS = {
+    "the recovery": (tasks.supervisor, "sweep_once"),
+    "the upkeep": (upkeep, "turn"),
+    "the relay of jobs": (tasks.working, "relay"),
+    "the canaries": (tasks.consumption_check, "send_round"),
+    "the deliveries": (tasks.delivery_worker, "wake"),
+}
+
+
+@pytest.mark.parametrize("broken", PARTS)
+def test_a_part_of_the_sweep_that_fails_keeps_no_other_from_its_work(broken: str, rounds: list[int], monkeypatch: pytest.MonkeyPatch):
+    ran: list[str] = []
+
+    def work(name: str) -> Any:
+        ran.append(name)
+        if name == broken:
+            raise ZeroDivisionError(name)
+        return SweepReport()
+
+    for name, (module, function) in PARTS.items():
+        monkeypatch.setattr(module, function, partial(work, name))
+
+    with pytest.raises(ZeroDivisionError, match=broken):  # Celery logs it
+        tasks.sweep()
+
+    assert ran == list(PARTS)
+
+
+def test_of_two_parts_that_fail_each_is_told(rounds: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    monkeypatch.setattr(upkeep, "turn", lambda: kit.fetch("SELECT FROM a_table_that_is_gone"))
+    monkeypatch.setattr(tasks.consumption_check, "send_round", lambda: kit.fetch("SELECT FROM another_table_that_is_gone"))
+
+    with pytest.raises(DatabaseError, match="a_table_that_is_gone"):
+        tasks.sweep()
+
+    [told] = [record for record in caplog.records if record.exc_info]
+    assert "another_table_that_is_gone" in str(told.exc_info[1])

@@ -55,7 +55,7 @@ def test_an_archived_order_shows_its_payment(shop, paid):
     notifications.deliver_due()  # its invoice: an order leaves after it
     RunRow.objects.filter(key=paid).update(finished_at="2020-01-01T00:00:00Z")
     before = payment(paid)
-    assert [moved.runs for moved in archive.batches(timedelta(days=30))] == [1]
+    assert sum(moved.runs for moved in archive.batches(timedelta(days=30))) == 1
 
     assert not RunRow.objects.filter(key=paid).exists()
     assert payment(paid) == before

@@ -57,6 +57,17 @@ def test_after_many_were_acknowledged_later_ones_alone_are_told():
     assert set(causes()) == {f"parcel:{SILENT}:{SILENT}-100", f"parcel:{SILENT}:{SILENT}-101"}
 
 
+def test_those_that_were_acknowledged_do_not_count_again_when_many_later_ones_follow():
+    in_trouble(ONE_BY_ONE + 1)
+    causes()
+    acknowledge(f"parcel:{SILENT}")
+    assert causes() == {}
+
+    in_trouble(ONE_BY_ONE + 2, first=100, ago=-1)
+    for _look in range(2):
+        assert causes() == {f"parcel:{SILENT}": f"The carrier tells no end of {ONE_BY_ONE + 2} parcels."}
+
+
 def test_each_trouble_has_words_for_one_and_for_many():
     for trouble in TROUBLES:
         in_trouble(1, trouble)

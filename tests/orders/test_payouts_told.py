@@ -184,7 +184,7 @@ def test_an_archived_return_says_what_was_paid(shop, transferred, olga, keep):
     assert paid_out(olga, "returns", back, "18.00").status_code == 202
     operator_verbs.cancel(back, by="olga", reason="oops")
     shop.advance("200d")
-    assert list(archive.batches(timedelta(days=90), keep_orders=keep))
+    assert any(moved.runs for moved in list(archive.batches(timedelta(days=90), keep_orders=keep)))
     assert told(olga, back)["refunded"] == "18.00"
     assert "€18.00" in shown.card(answers.return_view(back)).note
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+import socketserver
+import struct
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -15,7 +19,7 @@ from django.test import RequestFactory
 
 from chaos.look import until
 from orders.api import errors
-from supervision.postgres import db, params
+from supervision.postgres import advice, db, params
 from supervision.postgres.backend import base, outage
 from tests.engine import kit
 from tests.support.relay import Relay
@@ -141,6 +145,77 @@ def test_while_the_server_is_full_requests_share_the_connections_that_the_proces
     assert answers == [mine]
     assert web.outage._since is not None, "the server is full as before"
     assert ask(web) == mine
+
+
+class German(socketserver.BaseRequestHandler):
+    """A server with German messages that is full, as far as a client that connects sees it. This machine may have no such locale."""
+
+    def handle(self) -> None:
+        asks = (80877103, 80877104)  # for TLS, for GSSAPI
+        while True:
+            length, code = struct.unpack("!ii", self.request.recv(8, socket.MSG_WAITALL))
+            self.request.recv(length - 8, socket.MSG_WAITALL)
+            if code not in asks:
+                break
+            self.request.sendall(b"N")
+        said = b"SFATAL\0VFATAL\0C53300\0Mtut mir leid, schon zu viele Verbindungen\0\0"
+        self.request.sendall(b"E" + struct.pack("!i", len(said) + 4) + said)
+
+
+class Full(socketserver.ThreadingTCPServer):
+    allow_reuse_address = daemon_threads = True
+
+
+def test_a_request_does_not_wait_for_a_server_that_is_full_in_another_language(web, relay):
+    relay.close()
+    with Full(("127.0.0.1", relay.port), German) as full:
+        threading.Thread(target=full.serve_forever, daemon=True).start()
+        with pytest.raises(OperationalError, match="schon zu viele Verbindungen"):
+            ask(web)
+        full.shutdown()
+
+    relay.open()
+    kit.until(lambda: web.outage._since is None)
+    assert ask(web)
+
+
+REFUSED = 'connection failed: connection to server at "192.0.2.1", port 5432 failed: '
+PGBOUNCER = "FATAL:  server login has been failing, try again later (server_login_retry)"
+NO_MORE = "FATAL:  no more connections allowed (max_client_conn)"
+
+
+@pytest.mark.parametrize(
+    ("said", "direct", "pooler"),
+    [
+        (f"{REFUSED}FATAL:  zu viele Verbindungen für Rolle »web«", True, False),
+        (f"{REFUSED}ВАЖНО:  извините, уже слишком много клиентов", True, False),
+        (f"{REFUSED}FATALE:  spiacente, troppi client già connessi", True, False),
+        (f"{REFUSED}FATAL:  sorry, too many clients already", True, True),
+        (f"{REFUSED}{NO_MORE}", True, True),
+        (f"{REFUSED}{PGBOUNCER}", True, False),
+        (f"{REFUSED}Connection refused\n\tIs the server running on that host and accepting TCP/IP connections?", False, False),
+        ('connection failed: could not translate host name "db" to address: Name or service not known', False, False),
+        ("connection timeout expired", False, False),
+        ("", False, False),
+    ],
+)
+def test_a_server_that_refuses_is_known_in_any_language(said, direct, pooler, monkeypatch):
+    known = outage.Outage(dict)
+    known._said = said
+
+    assert known.is_full is direct
+    monkeypatch.setattr(outage.params, "direct", lambda: outage.params.DIRECT)
+    assert known.is_full is pooler, "a pooler answers also while its server is away"
+    assert bool(advice.after(said)) is direct
+
+
+def test_a_full_server_is_looked_for_again_with_a_pool_of_other_names(web):
+    """`psycopg_pool` may rename what it does not document: those that wait do so until their time is over, and no error is raised."""
+    web._connection_pools["relayed"] = SimpleNamespace(get_stats=lambda: {"pool_size": 0})
+    try:
+        web._refuse_waiting()
+    finally:
+        del web._connection_pools["relayed"]
 
 
 def test_a_full_disk_is_waited_for_by_workers_and_not_by_requests(web, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from supervision import conf
@@ -13,6 +14,7 @@ from supervision.management.base import LoopCommand, report_of
 from supervision.outbox import delivery_worker
 from supervision.plans import registry
 from supervision.recovery import supervisor, upkeep
+from supervision.runtime import periodic
 from supervision.worker import heartbeats
 
 JOURNAL_SECONDS = 5.0
@@ -53,7 +55,5 @@ class Command(LoopCommand):
         return report_of(supervisor.sweep_once(), FIGURES)
 
     def between_passes(self, report: Mapping[str, int]) -> None:
-        heartbeats.beat(self.role, {**report, "workflows": registry.told()})
-        upkeep.turn()
-        working.relay()
-        delivery_worker.wake()
+        beat = partial(heartbeats.beat, self.role, {**report, "workflows": registry.told()})
+        periodic.call_each([beat, upkeep.turn, working.relay, delivery_worker.wake])

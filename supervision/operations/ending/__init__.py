@@ -1,5 +1,5 @@
-"""The end of a run and what follows it: the verb that ends a run without undoing what it did, and the way back from the archive.
+"""The end of a run and what follows it: the verb that ends a run without undoing what it did, and the way into the archive and back.
 
 May import: operations, approvals, store and the rooms below; and the definitions at the top of `supervision`.
-Public: abandoning, unarchiving.
+Public: abandoning, nightly, unarchiving.
 """

@@ -70,12 +70,18 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return int(pool.get_stats()["pool_size"]) if pool is not None else 0
 
     def _refuse_waiting(self) -> None:
-        """The server is full. Where the pool has no connection that could come back, let those that wait for one wait no longer."""
+        """The server is full. Where the pool has no connection that could come back, let those that wait for one wait no longer.
+
+        psycopg_pool has no public way. Where a release has other names, they wait until their time is over.
+        """
         if (pool := self._connection_pools.get(self.alias)) is None or self._pooled():
             return
-        with pool._lock:
-            waiting = list(pool._waiting)
-            pool._waiting.clear()
+        lock, queue = getattr(pool, "_lock", None), getattr(pool, "_waiting", None)
+        if lock is None or queue is None:
+            return
+        with lock:
+            waiting = list(queue)
+            queue.clear()
         for client in waiting:
             client.fail(self.outage.away)
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import psycopg
 
-from supervision.postgres import params
+from supervision.postgres import advice, params
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5  # between two attempts to connect
-_FULL = re.compile("too many (clients|connections)|connection slots|no more connections")  # PostgreSQL's words, and PgBouncer's
+_FULL = re.compile("too many (clients|connections)|connection slots|no more connections")  # PostgreSQL's words, and a pooler's
 
 
 class Away(psycopg.OperationalError):
@@ -45,8 +45,14 @@ class Outage:
 
     @property
     def is_full(self) -> bool:
-        """Whether the server runs and has no connection left for us. Those that this process has work."""
-        return bool(_FULL.search(self._said))
+        """Whether the server answers and gives us no connection, such as one that has none left. Those that this process has work.
+
+        Where it starts or ends they do not work, and the pool soon has none. A pooler answers also while its server is away: there
+        the words decide, which no pooler translates.
+        """
+        if params.direct() == params.DIRECT:
+            return bool(_FULL.search(self._said))
+        return advice.answer(self._said) is not None
 
     def begin(self) -> None:
         """A connection could not be made: look for the server in a thread, unless one looks already."""
