@@ -209,6 +209,13 @@ def test_a_server_that_refuses_is_known_in_any_language(said, direct, pooler, mo
     assert bool(advice.after(said)) is direct
 
 
+def test_a_server_that_starts_is_not_full():
+    known = outage.Outage(dict)
+    known._said = f"{REFUSED}FATAL:  the database system is starting up"
+
+    assert not known.is_full
+
+
 def test_a_full_server_is_looked_for_again_with_a_pool_of_other_names(web):
     """`psycopg_pool` may rename what it does not document: those that wait do so until their time is over, and no error is raised."""
     web._connection_pools["relayed"] = SimpleNamespace(get_stats=lambda: {"pool_size": 0})

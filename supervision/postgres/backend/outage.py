@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5  # between two attempts to connect
 _FULL = re.compile("too many (clients|connections)|connection slots|no more connections")  # PostgreSQL's words, and a pooler's
+_ENDS = re.compile("the database system is ")  # starting up, shutting down, in recovery mode
 
 
 class Away(psycopg.OperationalError):
@@ -47,12 +48,13 @@ class Outage:
     def is_full(self) -> bool:
         """Whether the server answers and gives us no connection, such as one that has none left. Those that this process has work.
 
-        Where it starts or ends they do not work, and the pool soon has none. A pooler answers also while its server is away: there
-        the words decide, which no pooler translates.
+        A server may say so in any language. Where it starts or ends they do not work: one that says that in another language than
+        English counts as full until the pool has none. A pooler answers also while its server is away: there the words decide, which
+        no pooler translates.
         """
-        if params.direct() == params.DIRECT:
-            return bool(_FULL.search(self._said))
-        return advice.answer(self._said) is not None
+        if _FULL.search(self._said):
+            return True
+        return params.direct() != params.DIRECT and advice.answer(self._said) is not None and not _ENDS.search(self._said)
 
     def begin(self) -> None:
         """A connection could not be made: look for the server in a thread, unless one looks already."""
