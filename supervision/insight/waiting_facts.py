@@ -63,10 +63,9 @@ SELECT r.id, r.key, r.workflow, r.version, r.partition, now(), s.name, s.agent, 
   LEFT JOIN due d ON d.run_id = s.run_id AND d.direction = s.direction AND d.position = s.position
   LEFT JOIN LATERAL (
        SELECT count(*) AS ahead, min(b.id) AS first
-         FROM (SELECT b.id FROM supervision_submission u
-                 JOIN supervision_run b ON b.session_key = r.session_key AND b.finished_at IS NULL AND b.id < r.id
-                 JOIN supervision_submission c ON c.public_id = b.key AND c.client = u.client
-                WHERE u.public_id = r.key ORDER BY b.id LIMIT %(most)s) b) a
+         FROM (SELECT b.id FROM supervision_run b
+                WHERE b.session_key = r.session_key AND b.session_client = r.session_client AND b.finished_at IS NULL AND b.id < r.id
+                ORDER BY b.id LIMIT %(most)s) b) a
        ON r.session_key IS NOT NULL AND s.process_state = 'Pending' AND s.not_before IS NULL
   LEFT JOIN supervision_run h ON h.id = a.first
  WHERE r.id = ANY (%(runs)s) AND r.finished_at IS NULL
