@@ -2,7 +2,8 @@
 
 The rows are read on demand, at most every LOOK_SECONDS. An agent names a *service*. Usually one resource of that name serves
 it, without limits: then nothing more happens. Several resources may serve one service (two carrier accounts). A route for
-the entity's partition chooses among them; without a route, it is the healthy resource with most free capacity.
+the entity's partition chooses among them; without a route, it is the healthy resource with most free capacity. Steps name the
+resource that they were sent to, also where the only one has another name than the service: others may follow.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Snapshot:
     by_name: Mapping[str, Known] = field(default_factory=dict)
     serving: Mapping[str, tuple[Known, ...]] = field(default_factory=dict)
     routes: Mapping[tuple[str, str], tuple[str, int]] = field(default_factory=dict)
-    routed: frozenset[str] = frozenset()  # services with more than one resource, or with routes
+    routed: frozenset[str] = frozenset()  # services with routes, or with other resources than one of their own name
 
     def governed(self, service: str) -> bool:
         """Whether calls of this service are counted or routed, beyond the breaker."""
@@ -176,8 +177,8 @@ def _as_snapshot(resources: db.Rows, routed: db.Rows, now: float) -> Snapshot:
         by_name[name] = known
         serving[service] = (*serving.get(service, ()), known)
     routes = {(service, partition): (resource, version) for service, partition, resource, version in routed}
-    several = {service for service, members in serving.items() if len(members) > 1}
-    return Snapshot(by_name, serving, routes, frozenset(several | {service for service, _ in routes}))
+    others = {service for service, members in serving.items() if any(known.name != service for known in members)}
+    return Snapshot(by_name, serving, routes, frozenset(others | {service for service, _ in routes}))
 
 
 def forget() -> None:
