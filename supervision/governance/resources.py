@@ -88,13 +88,15 @@ class Snapshot:
         but: resources that count as taking calls.
         """
         down = {known.name for known in self.by_name.values() if (known.paused or not known.closed) and known.name not in but}
+        homes = agents_of([known.service for known in self.by_name.values() if known.name in down and known.name == known.service])
         dark, lit, hashed = set[str](), set[str](), set[str]()
         for (service, partition), (resource, _) in self.routes.items() if down else ():
             names = agents_of([service])
             (dark if resource in down else lit).update(f"{name}/{partition}" for name in names)
             hashed.update(names if partition.isdecimal() else ())  # an order that names no partition may fall into it
         crc = _crc() if dark and hashed else b""
-        return {"down": sorted(down), "dark": sorted(dark), "lit": sorted(lit), "hashed": sorted(hashed), "crc": crc}
+        ways = {"dark": sorted(dark), "lit": sorted(lit), "hashed": sorted(hashed)}
+        return {"down": sorted(down), "homes": homes, **ways, "crc": crc}
 
     @cached_property
     def governed_services(self) -> list[str]:
