@@ -49,7 +49,7 @@ class SupervisionConfig(AppConfig):
 
 
 def list_resources(apps: Apps = apps, **_kwargs: Any) -> None:
-    """Give every agent's resource a row after `migrate`, so that operators can edit it. apps: as far as the database is migrated."""
+    """Give every agent's service a resource after `migrate`, so that operators can edit it. apps: as far as the database is migrated."""
     if "resource" in apps.all_models["supervision"]:
         circuit_breaker.know(sorted(agent.resource for agent in agents() if agent.resource is not None))
 

@@ -55,6 +55,13 @@ BOUND_TO = """CASE s.direction WHEN 'do' THEN CASE WHEN s.effect <> 'none' THEN 
             SELECT CASE WHEN d.effect <> 'none' OR s.effect <> 'none' THEN coalesce(s.resource, d.resource) END
               FROM supervision_stepstate d WHERE d.run_id = s.run_id AND d.direction = 'do' AND d.position = s.position) END"""
 
+# Whether only the resource of the service's own name may take step `s`, because it was sent there while that was the only one: then no
+# row names it. A new epoch makes effects unknown, too: of steps that may have been sent elsewhere in the lost time.
+SENT_HOME = f"""coalesce(CASE s.direction WHEN 'do' THEN s.effect <> 'none' AND s.resource IS NULL AND s.attempt < {ATTEMPTS_PER_EPOCH}
+       ELSE (SELECT coalesce(s.resource, d.resource) IS NULL AND (d.effect = 'done' OR (
+                    (d.effect <> 'none' OR s.effect <> 'none') AND d.attempt < {ATTEMPTS_PER_EPOCH}))
+               FROM supervision_stepstate d WHERE d.run_id = s.run_id AND d.direction = 'do' AND d.position = s.position) END, false)"""  # noqa: S608
+
 
 class Move(NamedTuple):
     """One allowed transition: `mover` is the actor that makes it, `why` the reason."""

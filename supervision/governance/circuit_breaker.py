@@ -58,6 +58,11 @@ UPDATE supervision_resource
 """
 _EXPLAIN = "UPDATE supervision_resource SET last_error = %(error)s, last_code = %(code)s WHERE name = %(name)s"
 _KNOW = "INSERT INTO supervision_resource (name) SELECT unnest(%(names)s::text[]) ON CONFLICT (name) DO NOTHING"
+_SERVE = """
+INSERT INTO supervision_resource (name) SELECT n FROM unnest(%(names)s::text[]) n
+ WHERE NOT EXISTS (SELECT FROM supervision_resource r WHERE r.service = n)
+ON CONFLICT (name) DO NOTHING
+"""
 
 _tried: dict[str, float] = {}
 _ended: dict[str, deque[float]] = {}  # when the latest calls succeeded, as far as not yet written to the row; monotonic
@@ -96,8 +101,8 @@ def to_probe() -> set[str]:
 
 
 def know(names: Sequence[str]) -> None:
-    """Make sure that these resources have a row, which operators can edit."""
-    db.run(_KNOW, {"names": list(names)})
+    """Make sure that these services have a resource, which operators can edit. One that others serve gets none of its own name."""
+    db.run(_SERVE, {"names": list(names)})
 
 
 # ------------------------------------------------------------------------------------------------ the locked row

@@ -15,14 +15,17 @@ from supervision.workflow import StepPosition
 
 def claim(resource: str) -> dict[StepPosition, list[Claim]]:
     """Claim as many steps as may probe this resource now. Claims and probe places commit together, so a crash leaves both or none."""
-    known = resources.look().by_name.get(resource)
+    seen = resources.look()
+    known = seen.by_name.get(resource)
     if known is None:
         return {}
     agents = resources.agents_of([known.service])
+    home = known.service if known.service in {each.name for each in seen.serving[known.service]} else None
+    down = seen.unreachable(but=[resource])
 
     def work(breaker: Breaker) -> dict[StepPosition, list[Claim]]:
         probes_left = breaker.probes_left()
-        places = claiming.claim_probes(probes_left, resource, agents) if probes_left > 0 and agents else {}
+        places = claiming.claim_probes(probes_left, resource, agents, home=home, down=down) if probes_left > 0 and agents else {}
         if places:
             breaker.probe([claim.run_id for claims in places.values() for claim in claims])
         return places

@@ -2,7 +2,8 @@
 
 The rows are read on demand, at most every LOOK_SECONDS. An agent names a *service*. Usually one resource of that name serves
 it, without limits: then nothing more happens. Several resources may serve one service (two carrier accounts). A route for
-the entity's partition chooses among them; without a route, it is the healthy resource with most free capacity.
+the entity's partition chooses among them; without a route, it is the healthy resource with most free capacity. Steps name the
+resource that they were sent to, also where the only one has another name than the service: others may follow.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Snapshot:
     by_name: Mapping[str, Known] = field(default_factory=dict)
     serving: Mapping[str, tuple[Known, ...]] = field(default_factory=dict)
     routes: Mapping[tuple[str, str], tuple[str, int]] = field(default_factory=dict)
-    routed: frozenset[str] = frozenset()  # services with more than one resource, or with routes
+    routed: frozenset[str] = frozenset()  # services with routes, or with other resources than one of their own name
 
     def governed(self, service: str) -> bool:
         """Whether calls of this service are counted or routed, beyond the breaker."""
@@ -87,13 +88,15 @@ class Snapshot:
         but: resources that count as taking calls.
         """
         down = {known.name for known in self.by_name.values() if (known.paused or not known.closed) and known.name not in but}
+        homes = agents_of([known.service for known in self.by_name.values() if known.name in down and known.name == known.service])
         dark, lit, hashed = set[str](), set[str](), set[str]()
         for (service, partition), (resource, _) in self.routes.items() if down else ():
             names = agents_of([service])
             (dark if resource in down else lit).update(f"{name}/{partition}" for name in names)
             hashed.update(names if partition.isdecimal() else ())  # an order that names no partition may fall into it
         crc = _crc() if dark and hashed else b""
-        return {"down": sorted(down), "dark": sorted(dark), "lit": sorted(lit), "hashed": sorted(hashed), "crc": crc}
+        ways = {"dark": sorted(dark), "lit": sorted(lit), "hashed": sorted(hashed)}
+        return {"down": sorted(down), "homes": homes, **ways, "crc": crc}
 
     @cached_property
     def governed_services(self) -> list[str]:
@@ -176,8 +179,8 @@ def _as_snapshot(resources: db.Rows, routed: db.Rows, now: float) -> Snapshot:
         by_name[name] = known
         serving[service] = (*serving.get(service, ()), known)
     routes = {(service, partition): (resource, version) for service, partition, resource, version in routed}
-    several = {service for service, members in serving.items() if len(members) > 1}
-    return Snapshot(by_name, serving, routes, frozenset(several | {service for service, _ in routes}))
+    others = {service for service, members in serving.items() if any(known.name != service for known in members)}
+    return Snapshot(by_name, serving, routes, frozenset(others | {service for service, _ in routes}))
 
 
 def forget() -> None:

@@ -17,6 +17,7 @@ from supervision.postgres import db
 DEAD_LETTERS, JOURNAL, PAUSE_OVERRUN, DELIVERY_FAILED = "dead_letters", "journal", "pause_overrun", "delivery_failed"
 CHANNEL_FAILED = "channel_failed"
 FAILING_SECONDS = 900.0  # a receiver that has failed for this long without a success is an incident
+delivered_kinds: set[str] = set()  # the kinds of notifications that this process knows; `outbox.notifications` names them
 ONE_BY_ONE = 20  # failing webhooks that have an incident each
 REMEMBERED = "interval '7 days'"  # a final failure is reported for this long, or until an operator acknowledges it
 
@@ -191,13 +192,15 @@ SELECT count(*), min(given_up_at), (array_agg(last_error ORDER BY given_up_at DE
  WHERE given_up_at > now() - {REMEMBERED}
    AND given_up_at > {SEEN.format(cause="'delivery_failed:notifications'")}
 """  # noqa: S608 - a constant
-# Those that failed wait for their next try, so they come first, however many others wait for their first.
+# Those that failed wait for their next try, so they come first, however many others wait for their first. A kind that this process
+# does not know is left to processes of a newer release: it is told of when none of them has delivered it in time.
 _FAILING = """
 SELECT kind, count(*), min(created_at), (array_agg(last_error ORDER BY not_before DESC))[1]
   FROM (SELECT kind, created_at, not_before, last_error FROM supervision_notification
          WHERE delivered_at IS NULL AND given_up_at IS NULL AND NOT (kind = 'status') AND kind <> 'hook'
          ORDER BY not_before DESC LIMIT 10000) waiting
- WHERE last_error <> '' AND created_at < now() - %(failing)s::float8 * interval '1 s'
+ WHERE (last_error <> '' AND created_at < now() - %(failing)s::float8 * interval '1 s')
+    OR (kind <> ALL (%(known)s::text[]) AND not_before < now() - %(failing)s::float8 * interval '1 s')
  GROUP BY kind ORDER BY kind
 """
 
@@ -227,7 +230,8 @@ def undeliverable() -> Iterator[Cause]:
             count,
         ) % {"n": count, "error": error or "-"}
         yield Cause(kind=DELIVERY_FAILED, key=f"{DELIVERY_FAILED}:notifications", title=title, since=since)
-    for kind, count, since, error in db.fetch(_FAILING, {"failing": FAILING_SECONDS}):
+    for kind, count, since, last in db.fetch(_FAILING, {"failing": FAILING_SECONDS, "known": sorted(delivered_kinds)}):
+        error = last or _("no process that runs knows this kind")
         title = ngettext(
             "%(n)d message of the kind %(kind)s fails again and again: %(error)s",
             "%(n)d messages of the kind %(kind)s fail again and again, the last: %(error)s",

@@ -17,10 +17,8 @@ SELECT r.id, r.workflow, r.version, s.agent, s.resource, s.process_state = 'Pend
        EXISTS (SELECT FROM supervision_pause p WHERE p.run_id = r.id AND p.scope = 'order' AND p.lifted_at IS NULL
                   AND (p.until IS NULL OR p.until > now())),
        CASE WHEN r.session_key IS NOT NULL AND s.process_state = 'Pending' AND s.not_before IS NULL THEN (
-            SELECT min(b.id) FROM supervision_submission u
-              JOIN supervision_run b ON b.session_key = r.session_key AND b.finished_at IS NULL AND b.id < r.id
-              JOIN supervision_submission c ON c.public_id = b.key AND c.client = u.client
-             WHERE u.public_id = r.key) END
+            SELECT min(b.id) FROM supervision_run b
+             WHERE b.session_key = r.session_key AND b.session_client = r.session_client AND b.finished_at IS NULL AND b.id < r.id) END
   FROM supervision_run r
   LEFT JOIN LATERAL (
        SELECT * FROM supervision_stepstate s

@@ -18,7 +18,7 @@ from supervision import conf
 from supervision.agent import agents
 from supervision.incidents.lifecycle import CRITICAL, WARNING, Cause, after_looking, detector, members
 from supervision.postgres import db
-from supervision.states import BOUND_TO
+from supervision.states import BOUND_TO, SENT_HOME
 
 STARVATION = "starvation"
 ALERTS = 200  # of one incident
@@ -30,8 +30,9 @@ _RECENT = f"now() - {_PICKUP}"
 # A pause that is in force now, or was within the last PICKUP_SECONDS.
 _STOPPED = f"(p.lifted_at IS NULL OR p.lifted_at > {_RECENT}) AND (p.until IS NULL OR p.until > {_RECENT})"
 
-# Three facts, now or lately: whether all work is paused, or the in-flight limit is reached and steps still start; the agents
-# that are paused, whose resources take no calls, or that are limited and make progress; the resources that take no calls.
+# Four facts, now or lately: whether all work is paused, or the in-flight limit is reached and steps still start; the agents
+# that are paused, whose resources take no calls, or that are limited and make progress; the resources that take no calls; the
+# agents of those among them that have their service's own name.
 _FACTS = f"""
 WITH a AS (SELECT * FROM unnest(%(agents)s::text[], %(services)s::text[]) a(agent, service)),
 res AS MATERIALIZED (
@@ -54,7 +55,8 @@ calm AS (
                      OR EXISTS (SELECT FROM res WHERE res.service = a.service AND res.busy)))))
 SELECT EXISTS (SELECT FROM supervision_pause p WHERE p.scope = 'all' AND {_STOPPED})
        OR (SELECT coalesce(sum(n), 0) >= %(in_flight)s AND max(newest) > {_RECENT} FROM running),
-       ARRAY(SELECT name FROM paused UNION SELECT agent FROM calm), ARRAY(SELECT name FROM res WHERE shut)
+       ARRAY(SELECT name FROM paused UNION SELECT agent FROM calm), ARRAY(SELECT name FROM res WHERE shut),
+       ARRAY(SELECT a.agent FROM a JOIN res ON res.name = a.service AND res.service = a.service AND res.shut)
 """  # noqa: S608 - constants
 
 _STARVING = f"""
@@ -62,7 +64,7 @@ _STARVING = f"""
  WHERE s.process_state = 'Pending' AND s.not_before IS NOT NULL AND s.turn_at IS NOT NULL AND s.not_before <= now()
    AND coalesce(s.complete_by, s.not_before + {_PICKUP}) < now()
    AND s.agent <> ALL (%(calm)s::text[])
-   AND coalesce({BOUND_TO} <> ALL (%(shut)s::text[]), true)
+   AND coalesce({BOUND_TO} <> ALL (%(shut)s::text[]), true) AND (s.agent <> ALL (%(homes)s::text[]) OR NOT {SENT_HOME})
    AND (s.direction = 'do' OR NOT EXISTS (
         SELECT FROM supervision_stepstate b WHERE b.run_id = s.run_id AND b.process_state || '' = 'Processing'))
    AND s.run_id <> ALL (ARRAY(SELECT p.run_id FROM supervision_pause p
@@ -112,8 +114,8 @@ def _params() -> dict[str, Any] | None:
         "services": [agent.resource for agent in known],
         "in_flight": now.in_flight,
     }
-    stopped, calm, shut = db.fetch(_FACTS, params)[0]
-    return None if stopped else {"pickup": params["pickup"], "calm": calm, "shut": shut}
+    stopped, calm, shut, homes = db.fetch(_FACTS, params)[0]
+    return None if stopped else {"pickup": params["pickup"], "calm": calm, "shut": shut, "homes": homes}
 
 
 @detector(STARVATION)

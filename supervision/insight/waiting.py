@@ -23,7 +23,7 @@ from supervision.governance import resources
 from supervision.insight.waiting_facts import ALIVE_SECONDS, COUNTED_UP_TO, Pausing, Remote, Where, World, orders, unconsumed, world
 from supervision.operations.pauses import label
 from supervision.runtime.humanize import age_in_words, clock, number
-from supervision.states import Direction, Effect, ProcessState, RunState
+from supervision.states import ProcessState, RunState
 from supervision.workflow import version_of
 
 SCHEDULER_QUEUE, SUBMISSIONS_QUEUE = "scheduler", "submissions"
@@ -253,7 +253,7 @@ def _remotes_of(where: Where, seen: World) -> list[Remote]:
     """The resources that may serve this step: the one it is bound to or routed to, else all of its service."""
     service = seen.services.get(where.agent)
     members = seen.serving.get(service, []) if service is not None else []
-    chosen = where.resource if where.effect != Effect.NONE or where.direction == Direction.UNDO else None
+    chosen = service if where.home else where.bound
     if chosen is None and service is not None and seen.routes:
         partition = where.partition or resources.partition_of(where.key)
         chosen = seen.routes.get((service, partition)) or seen.routes.get((service, resources.ANY_PARTITION))

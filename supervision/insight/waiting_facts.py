@@ -13,6 +13,7 @@ from typing import Any
 
 from supervision.agent import agents
 from supervision.postgres import db
+from supervision.states import BOUND_TO, SENT_HOME
 
 COUNTED_UP_TO = 1000
 ALIVE_SECONDS = 30.0  # a process that was seen within this time consumes its queues
@@ -20,13 +21,13 @@ ALIVE_SECONDS = 30.0  # a process that was seen within this time consumes its qu
 # An order's current step is the first one that has not ended; of several branches one in Error, else one that runs, else one that
 # is due, else one asleep. `before` is its place among those due at its agent, read
 # from the head of the queue only, so that the cost is bounded for any backlog.
-_ORDERS = """
+_ORDERS = f"""
 WITH due AS MATERIALIZED (
     SELECT run_id, direction, position, agent, row_number() OVER (PARTITION BY agent ORDER BY turn_at) - 1 AS before
       FROM (SELECT run_id, direction, position, agent, turn_at FROM supervision_stepstate
              WHERE process_state = 'Pending' AND not_before IS NOT NULL AND not_before <= now() AND turn_at IS NOT NULL
              ORDER BY turn_at LIMIT %(most)s) d)
-SELECT r.id, r.key, r.workflow, r.version, r.partition, now(), s.name, s.agent, s.direction, s.process_state, s.effect, s.resource,
+SELECT r.id, r.key, r.workflow, r.version, r.partition, now(), s.name, s.agent, s.direction, s.process_state, {BOUND_TO}, {SENT_HOME},
        s.failure_count, s.failing_since, s.last_error, s.not_before, s.complete_by, s.started_at,
        CASE WHEN s.process_state = 'Processing' AND s.started_at IS NULL THEN (
             SELECT max(e.at) FROM supervision_stepevent e
@@ -63,14 +64,13 @@ SELECT r.id, r.key, r.workflow, r.version, r.partition, now(), s.name, s.agent, 
   LEFT JOIN due d ON d.run_id = s.run_id AND d.direction = s.direction AND d.position = s.position
   LEFT JOIN LATERAL (
        SELECT count(*) AS ahead, min(b.id) AS first
-         FROM (SELECT b.id FROM supervision_submission u
-                 JOIN supervision_run b ON b.session_key = r.session_key AND b.finished_at IS NULL AND b.id < r.id
-                 JOIN supervision_submission c ON c.public_id = b.key AND c.client = u.client
-                WHERE u.public_id = r.key ORDER BY b.id LIMIT %(most)s) b) a
+         FROM (SELECT b.id FROM supervision_run b
+                WHERE b.session_key = r.session_key AND b.session_client = r.session_client AND b.finished_at IS NULL AND b.id < r.id
+                ORDER BY b.id LIMIT %(most)s) b) a
        ON r.session_key IS NOT NULL AND s.process_state = 'Pending' AND s.not_before IS NULL
   LEFT JOIN supervision_run h ON h.id = a.first
  WHERE r.id = ANY (%(runs)s) AND r.finished_at IS NULL
-"""
+"""  # noqa: S608 - our own expressions
 
 # A scheduler that runs as a plain loop consumes no queue, but does the work of the scheduler's two queues.
 _WORLD = """
@@ -117,8 +117,8 @@ class Where:
     agent: str
     direction: str
     process_state: str
-    effect: str
-    resource: str | None
+    bound: str | None  # the only resource that may take its step
+    home: bool  # only the one of the service's own name may
     failure_count: int
     failing_since: datetime | None
     last_error: str | None

@@ -318,9 +318,9 @@ def _read(taken: Sequence[LockedSubmission], report: ConsumeReport) -> list[_Gro
 
 def _keep_sessions_in_order(groups: list[_Group], report: ConsumeReport) -> list[_Group]:
     """The groups without the submissions that must wait because an earlier one of their session waits. Notes which are blocked."""
-    _leave_sessions_above(groups)
+    of = _leave_sessions_above(groups)
     pairs = [(item, run) for group in groups for item, run in zip(group.items, group.runs, strict=True)]
-    members = [sessions.Member(item.id, item.client, run.session_key) for item, run in pairs]
+    members = [sessions.Member(item.id, item.client, run.session_key, of.get(item.public_id)) for item, run in pairs]
     late = sessions.overtaking(members)
     report.deferred += len(late)
     blocked = sessions.blocked([member for member in members if member.submission not in late])
@@ -333,14 +333,16 @@ def _keep_sessions_in_order(groups: list[_Group], report: ConsumeReport) -> list
     return kept
 
 
-def _leave_sessions_above(groups: Sequence[_Group]) -> None:
-    """Take the child runs out of a session that a run above them has which waits for them."""
+def _leave_sessions_above(groups: Sequence[_Group]) -> Mapping[str, str]:
+    """Take the child runs out of a session that a run above has which waits for them. Returns whose sessions they have, by key."""
     pairs = [(item.public_id, run.session_key) for group in groups for item, run in zip(group.items, group.runs, strict=True)]
     children = {key: session for key, session in pairs if session is not None and key.endswith(":child")}
-    inside = sessions.held_above(children) if children else set()
+    of = sessions.clients_above(list(children)) if children else {}
+    inside = sessions.held_above(children, of) if children else set()
     for group in groups if inside else ():
         here = [item.public_id in inside for item in group.items]
         group.runs = [replace(run, session_key=None) if leaves else run for run, leaves in zip(group.runs, here, strict=True)]
+    return of
 
 
 def _decide_starts(group: _Group, gate: Gate | None, *, born: bool) -> None:

@@ -75,7 +75,7 @@ class Run(models.Model):
     """One order's workflow instance.
 
     notify: its client wants status messages; a trigger writes them into the outbox, numbered by status_seq.
-    session_client: the client of its session; a trigger fills it in if there is a session_key.
+    session_client: the client of its session; a trigger fills it in if there is a session_key. That of a child run: see `sessions`.
     resume_from: of a run that is undone in order to go on from an earlier step, the position of that step.
     event_seq, open_steps: of a run whose plan branches, the number of its newest event, and how many of its steps are not yet
     Processed or Skipped; null for a list.

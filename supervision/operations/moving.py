@@ -16,7 +16,7 @@ from supervision.agent import CHILD
 from supervision.approvals import gate
 from supervision.approvals.stakes import Operation
 from supervision.errors import AwaitsApproval, DefinitionError, PlanChanged, Refused, UnknownRun, UnreadableSubmission
-from supervision.models import Child, Run, StepState
+from supervision.models import Child, ChildState, Run, StepState
 from supervision.operations.acting import commit, demand_reason, locked_run
 from supervision.operations.audit_log import Actor, log_all, name_of
 from supervision.operations.previews import Plan, PlanStep, as_it_is, same_plan, seen, still_here
@@ -275,10 +275,10 @@ def _waits_elsewhere(step: StepState, workflow: Workflow) -> str:
 
 
 def _children_of(runs: Sequence[LockedRun]) -> Children:
-    """A child run of each step that has started some, by the parent's key and the step's name."""
+    """A child run of each step that has started some, by the parent's key and the step's name. Those that were given up are over."""
     parents = [locked.run.key for locked in runs if any(step.agent == CHILD for step in locked.steps)]
-    rows = Child.objects.filter(parent_key__in=parents).order_by("parent_key", "step").distinct("parent_key", "step") if parents else ()
-    return {(child.parent_key, child.step): child for child in rows}
+    rows = Child.objects.filter(parent_key__in=parents).exclude(state=ChildState.REPLACED) if parents else Child.objects.none()
+    return {(child.parent_key, child.step): child for child in rows.order_by("parent_key", "step").distinct("parent_key", "step")}
 
 
 def _starts_others(locked: LockedRun, step: StepState, workflow: Workflow, children: Children) -> str:

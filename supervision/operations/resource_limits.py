@@ -47,7 +47,7 @@ r AS (
 SELECT r.name, r.serves, r.capacity, r.rate_per_second, r.paused, r.breaker_state, r.failures, r.breaker_threshold,
        r.cool_down_seconds, r.probe_limit, r.opened_at, r.retry_at, r.last_error, r.last_error_at,
        CASE WHEN r.capacity IS NOT NULL OR r.rate_per_second IS NOT NULL OR r.paused
-                 OR count(*) OVER (PARTITION BY r.serves) > 1
+                 OR bool_or(r.name <> r.serves) OVER (PARTITION BY r.serves)
                  OR EXISTS (SELECT FROM supervision_resourceroute o WHERE o.service = r.serves)
             THEN r.slots ELSE coalesce(c.running, 0) END,
        coalesce(c.waiting, 0), now(), r.id

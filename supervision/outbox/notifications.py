@@ -3,7 +3,8 @@
 One handler per kind delivers, outside any transaction. A claim leases the row for LEASE_SECONDS: if the process dies, another one
 delivers after that time. A failed delivery is retried after 5 s, doubling to an hour. A notification
 that its receiver refuses for good is given up after the first answer, any other failing one when the kind's time limit is
-over. A kind without a time limit is never given up. A notification's id is stable, so that a receiver can recognise a
+over. A kind without a time limit is never given up. A kind that this process does not know is left to processes of a newer
+release; `incidents.causes` tells of one that stays. A notification's id is stable, so that a receiver can recognise a
 repetition. Status messages are not delivered here: `deliveries` makes one row per receiver for them, so that a dead
 receiver does not delay the others.
 
@@ -23,6 +24,7 @@ from email.utils import parseaddr
 
 from django.conf import settings
 
+from supervision.incidents.causes import delivered_kinds
 from supervision.models import Notification
 from supervision.postgres import db, json_safe
 from supervision.telemetry.masking import without_addresses
@@ -39,7 +41,7 @@ _CLAIM = """
 WITH due AS MATERIALIZED (
     SELECT id FROM supervision_notification
      WHERE delivered_at IS NULL AND given_up_at IS NULL AND NOT (kind = 'status') AND kind <> 'hook' AND not_before <= now()
-       AND (%(only)s::text[] IS NULL OR kind = ANY(%(only)s::text[])) AND kind <> ALL(%(but)s::text[])
+       AND kind = ANY(%(kinds)s::text[])
      ORDER BY not_before LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 UPDATE supervision_notification n
    SET tries = n.tries + 1, not_before = now() + %(lease)s::float8 * interval '1 s'
@@ -72,6 +74,7 @@ def handler(kind: str, *, within: timedelta | None = None, calls: bool = False, 
 
     def register(function: Handler) -> Handler:
         _handlers[kind] = function
+        delivered_kinds.add(kind)
         _patience[kind] = within
         for lane, chosen in ((CALLS, calls), (SOON, soon)):
             (_lanes[lane].add if chosen else _lanes[lane].discard)(kind)
@@ -88,11 +91,10 @@ def deliver_due(limit: int = 100, *, patience: float = 5.0, lane: str | None = N
     kinds of this lane; None: all.
     """
     until = time.monotonic() + patience
-    only = sorted(_lanes[lane]) if lane in _lanes else None
-    but = sorted(set().union(*_lanes.values())) if lane == OTHERS else []
+    kinds = kinds_of(lane)
     delivered = 0
     for _turn in range(limit):
-        rows = db.run(_CLAIM, {"limit": 1, "only": only, "but": but, "lease": LEASE_SECONDS})
+        rows = db.run(_CLAIM, {"limit": 1, "kinds": kinds, "lease": LEASE_SECONDS})
         if not rows:
             break
         pk, tries = rows[0]
@@ -100,6 +102,13 @@ def deliver_due(limit: int = 100, *, patience: float = 5.0, lane: str | None = N
         if time.monotonic() > until:
             break
     return delivered
+
+
+def kinds_of(lane: str | None = None) -> list[str]:
+    """The kinds that this process knows, in this lane or in all of them."""
+    if lane in _lanes:
+        return sorted(_lanes[lane])
+    return sorted(_handlers if lane is None else set(_handlers).difference(*_lanes.values()))
 
 
 def _deliver(notification: Notification, tries: int) -> bool:

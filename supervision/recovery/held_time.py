@@ -15,6 +15,7 @@ from typing import NamedTuple
 from supervision.agent import agents
 from supervision.postgres import db
 from supervision.runtime import tidying
+from supervision.states import ATTEMPTS_PER_EPOCH
 from supervision.workflow import workflows
 
 MARGIN = timedelta(minutes=1)  # an order is checked this long, plus the time of the longest step, before its time is over
@@ -36,9 +37,10 @@ class Looked(NamedTuple):
 
 
 # A run's waits lie between the events of its steps: from the moment a step became the next one, or went back to
-# Pending, to its claim. Pauses shut an agent, and so do closures of the resource its step was routed to, or of every
-# resource of its service. A limit holds for the whole wait, and so does a session until an order's first claim. An order
-# that fails at a service where no other order has succeeded since is held too, because it may not be to blame.
+# Pending, to its claim. Pauses shut an agent, and so do closures of the resource its step was sent to (the one of its service's name
+# if the step names none), or of every resource of its service. A limit holds for the whole wait, and so does a session until an
+# order's first claim. An order that fails at a service where no other order has succeeded since is held too, because it may not be
+# to blame.
 # In a run whose plan branches, a step waits while all steps before it are done: until its own next event, or until the run goes back
 # and one of them is no longer done. What several branches wait at the same time counts once.
 # The time asleep was added when the step fell asleep (`sleeping`): that wait of the step counts from its waking. Earlier sleeps were
@@ -61,7 +63,9 @@ told AS MATERIALIZED (
      WHERE e.seq = 1 OR (e.position IS NOT NULL AND e.direction = 'do')),
 waits AS MATERIALIZED (
     SELECT l.id AS run_id, l.workflow, s.agent, n.next_at IS NULL AS lasts,
-           CASE WHEN s.effect <> 'none' THEN s.resource END AS resource,
+           CASE WHEN s.effect <> 'none' THEN coalesce(s.resource, CASE WHEN s.attempt < {epoch} THEN (
+                SELECT a.service FROM unnest(%(agents)s::text[], %(services)s::text[]) a(agent, service) WHERE a.agent = s.agent)
+                END) END AS resource,
            CASE WHEN t.unclaimed AND l.session_key IS NOT NULL
                 THEN tstzmultirange(tstzrange(NULL, t.first_claim)) ELSE '{{}}' END AS in_session,
            CASE WHEN s.process_state || '' IN ('Pending', 'Processing') AND s.blamed_count IS NULL
@@ -138,7 +142,7 @@ UPDATE supervision_run r SET complete_by = r.complete_by + c.span, held_until = 
   FROM credit c WHERE r.id = c.run_id
 RETURNING r.id, r.complete_by < now(), c.held
 """
-_WAITING, _SKIPPING = _EXTEND.format(skip=""), _EXTEND.format(skip="SKIP LOCKED")
+_WAITING, _SKIPPING = (_EXTEND.format(skip=skip, epoch=ATTEMPTS_PER_EPOCH) for skip in ("", "SKIP LOCKED"))
 
 # The page after (%(at)s, %(run)s) of runs whose time is over, or is nearly over and was not checked lately.
 _DUE = """

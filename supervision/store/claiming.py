@@ -120,9 +120,14 @@ def claim(
     return _by_place(rows)
 
 
-def claim_probes(limit: int, resource: str, agents: Sequence[str]) -> dict[StepPosition, list[Claim]]:
-    """Claim up to `limit` due steps of these agents as probes of this resource, first those that have not failed there."""
-    params = {"only": list(agents), "resource": resource, "known": known_labels(), "me": me(), "lease": lease()}
+def claim_probes(
+    limit: int, resource: str, agents: Sequence[str], *, home: str | None, down: Unreachable
+) -> dict[StepPosition, list[Claim]]:
+    """Claim up to `limit` due steps of these agents as probes of this resource, first those that have not failed there.
+
+    home: the resource of the service's own name, if it has one. down: what takes no calls now, apart from this resource.
+    """
+    params = {"only": list(agents), "resource": resource, "home": home, **down, "known": known_labels(), "me": me(), "lease": lease()}
     rows = db.run(step_sql.PROBE_WITH_ANOTHER, {**params, "limit": limit})
     if len(rows) < limit:
         rows += db.run(step_sql.PROBE_AGAIN, {**params, "limit": limit - len(rows)})

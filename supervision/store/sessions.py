@@ -4,8 +4,9 @@ A run whose session has an unfinished earlier run is written `blocked`: its firs
 it, and a long queue of blocked runs costs other orders nothing. The end of the earlier run releases it. If a process crashes
 in between, the supervisor releases it. Writing and releasing take the same advisory lock, so neither can miss the other.
 
-Session keys belong to the client that sent them, so that no client can block the orders of another. A child run is in no session that a
-run above it has which waits for it: it would wait for that run.
+Session keys belong to the client that sent them, so that no client can block the orders of another. The child runs of one client's orders
+have sessions of their own: an order may wait for a child in the session of another order, which waits for a child in its session. A
+child run is in no session that a run above it has which waits for it: it would wait for that run.
 """
 
 from __future__ import annotations
@@ -46,17 +47,29 @@ SELECT v.client, e.session_key, e.id
 """
 
 # Of these child runs, those below a run of the session that each is to have, which waits for it: for the child itself, or for one on
-# the way to it. A step that does not wait for its child is Processed as soon as the child is accepted. Children have no client.
+# the way to it. A step that does not wait for its child is Processed as soon as the child is accepted.
 _HELD_ABOVE = """
 WITH RECURSIVE above AS (
-    SELECT v.key, v.session_key, v.key AS child FROM unnest(%(keys)s::text[], %(sessions)s::text[]) v(key, session_key)
+    SELECT v.key, v.session_key, v.client, v.key AS child
+      FROM unnest(%(keys)s::text[], %(sessions)s::text[], %(clients)s::text[]) v(key, session_key, client)
     UNION ALL
-    SELECT a.key, a.session_key, p.key
+    SELECT a.key, a.session_key, a.client, p.key
       FROM above a JOIN supervision_child c ON c.key = a.child JOIN supervision_run p ON p.key = c.parent_key
       JOIN supervision_stepstate s ON s.run_id = p.id AND s.direction = 'do' AND s.name = c.step
        AND s.process_state || '' IN ('Pending', 'Processing', 'Error'))
-SELECT DISTINCT a.key FROM above a JOIN supervision_run r ON r.key = a.child AND r.session_key = a.session_key AND r.session_client = ''
+SELECT DISTINCT a.key FROM above a
+  JOIN supervision_run r ON r.key = a.child AND r.session_key = a.session_key AND r.session_client = a.client
 """
+
+# Whose sessions these child runs have: those of the client of the order at the top. Where that has none, they are its client's own.
+_OF_CHILDREN = """
+  FROM supervision_child c JOIN supervision_submission u ON u.public_id = c.root_key AND u.client <> ''
+ WHERE c.key = ANY (%(keys)s::text[])"""
+_CLIENTS_ABOVE = f"SELECT c.key, 'child runs of ' || u.client {_OF_CHILDREN}"
+_NAME = f"""
+UPDATE supervision_run r SET session_client = v.client
+  FROM ({_CLIENTS_ABOVE}) v(key, client) WHERE r.key = v.key AND r.session_key IS NOT NULL
+"""  # noqa: S608 - our own expressions
 
 _SESSIONS_OF = """
 SELECT DISTINCT session_client, session_key FROM supervision_run WHERE id = ANY (%(runs)s) AND session_key IS NOT NULL
@@ -108,20 +121,24 @@ _looked_to = ("", "")  # client and session up to which this process has looked 
 
 @dataclass(frozen=True)
 class Member:
-    """A submission on its way to become a run. session: its client's session key, or None."""
+    """A submission on its way to become a run. session: its client's session key, or None. of: whose session it is, if not its client's."""
 
     submission: int
     client: str
     session: str | None
+    of: str | None = None
 
     @property
     def key(self) -> tuple[str, str]:
         """Identifies its session: client and session key."""
-        return self.client, self.session or ""
+        return self.client if self.of is None else self.of, self.session or ""
 
 
 def overtaking(members: Sequence[Member]) -> set[int]:
-    """The taken submissions that must wait, because this consumer does not hold an earlier submission of their session."""
+    """The taken submissions that must wait, because this consumer does not hold an earlier submission of their session.
+
+    Child runs wait for the submission of any earlier one with their key: whose sessions they have is asked when they are consumed.
+    """
     in_session = [member for member in members if member.session is not None]
     if not in_session:
         return set()
@@ -155,9 +172,23 @@ def blocked(members: Sequence[Member]) -> set[int]:
     return waits
 
 
-def held_above(children: Mapping[str, str]) -> set[str]:
-    """Those of these child runs, given as key -> session, that are below a run of the same session which waits for them."""
-    return {key for (key,) in db.fetch(_HELD_ABOVE, {"keys": list(children), "sessions": list(children.values())})}
+def clients_above(children: Sequence[str]) -> Mapping[str, str]:
+    """Whose sessions these child runs have, where that is not the client without a name: key -> name of a client."""
+    return dict(db.fetch(_CLIENTS_ABOVE, {"keys": list(children)}))  # type: ignore[arg-type]
+
+
+def held_above(children: Mapping[str, str], clients: Mapping[str, str]) -> set[str]:
+    """Those of these child runs, given as key -> session, that are below a run of the same session which waits for them.
+
+    clients: what `clients_above` said of them.
+    """
+    facts = {"keys": list(children), "sessions": list(children.values()), "clients": [clients.get(key, "") for key in children]}
+    return {key for (key,) in db.fetch(_HELD_ABOVE, facts)}
+
+
+def naming(children: Sequence[str]) -> db.Statement:
+    """The statement that writes whose sessions these child runs have. It follows the one that writes the runs."""
+    return _NAME, {"keys": list(children)}
 
 
 def release(run_ids: Sequence[int]) -> int:

@@ -51,7 +51,7 @@ WITH v AS (
              v(run_id, direction, position, name, within, until, look)),
 z AS MATERIALIZED (
     SELECT s.run_id, s.direction, s.position, v.name, r.complete_by IS NOT NULL AND s.direction = 'do' AS extends, s.after,
-           least(coalesce(v.until, now() + v.within * interval '1 s'), now() + interval '3660 days') AS until,
+           coalesce(v.until, now() + v.within * interval '1 s') AS until,
            now() + v.look * interval '1 s' AS look,
            EXISTS (SELECT FROM supervision_signal g
                     WHERE g.run_key = r.key AND g.name = v.name AND g.taken_by IS NULL) AS here

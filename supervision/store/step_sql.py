@@ -14,6 +14,7 @@ numbers its events without touching the run.
 
 from __future__ import annotations
 
+from supervision.states import BOUND_TO, SENT_HOME
 from supervision.store.bounds.reachable_sql import REACHABLE
 from supervision.store.failure_sql import known_only
 
@@ -173,9 +174,10 @@ CLAIM = _claim(
 )
 
 # Which orders probe a resource: an order that has not failed there, in its turn. If all have failed there, the order whose last
-# try is longest ago, because one order tried again and again may be at fault itself. A step that may have had its effect at
-# another resource of the service is not a probe: it says nothing about this resource.
-_MAY_PROBE = "s.agent = ANY (%(only)s::text[]) AND (s.resource IS NULL OR s.resource = %(resource)s OR s.effect = 'none')"
+# try is longest ago, because one order tried again and again may be at fault itself. A step that only another resource of the
+# service may take is not a probe: it says nothing about this resource. home: the resource of the service's own name, or null.
+_MAY_PROBE = f"""s.agent = ANY (%(only)s::text[]) AND {REACHABLE}
+       AND coalesce({BOUND_TO}, CASE WHEN {SENT_HOME} THEN %(home)s::text END, %(resource)s) = %(resource)s"""
 PROBE_WITH_ANOTHER = _claim(f"{_MAY_PROBE} AND s.failing_since IS NULL", "s.turn_at")
 PROBE_AGAIN = _claim(f"{_MAY_PROBE} AND s.failing_since IS NOT NULL", "s.started_at NULLS FIRST, s.turn_at")
 

@@ -81,6 +81,18 @@ def test_what_was_left_before_an_outage_is_left_after_it_and_not_more(service):
     assert step(key, "alpha-step").last_error == "the time for the whole order is over"
 
 
+def test_a_step_that_only_the_first_of_two_resources_may_take_is_given_the_time_in_which_that_was_down(service):
+    (key,) = waiting()
+    kit.fetch("UPDATE supervision_stepstate SET effect = 'unknown' WHERE position = 0")
+    Resource.objects.create(name="another", service=service)
+    goes_down(service)
+    kit.hours_pass(25)
+
+    sweep()
+
+    assert (kit.state(key), left(key)) == ("Pending", pytest.approx(24, abs=0.01))
+
+
 def test_an_order_of_another_service_is_not_given_time(service):
     key, place, items = kit.at_step(0)
     goes_down(service)

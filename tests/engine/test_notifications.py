@@ -129,14 +129,23 @@ def test_a_receivers_words_that_cannot_be_kept_harm_nobody(noted):
     assert len(noted) == 1
 
 
-def test_a_kind_nobody_delivers_stays_with_its_reason_and_harms_nobody(noted):
-    unknown = make("pigeon-post")
+@pytest.mark.parametrize("lane", [None, notifications.OTHERS])
+def test_a_kind_that_only_a_newer_release_knows_is_left_to_that_and_harms_no_other(noted, lane):
+    unknown = make("pigeon-post", not_before="2020-01-01T00:00Z")
     make()
 
-    assert notifications.deliver_due() == 1
+    assert notifications.deliver_due(lane=lane) == 1
     unknown.refresh_from_db()
-    assert unknown.delivered_at is None
-    assert "pigeon-post" in unknown.last_error
+    assert (unknown.tries, unknown.last_error, unknown.delivered_at) == (0, "", None)
+    assert unknown.not_before.year == 2020  # due for the newer release at once
+    assert kit.incidents() == ["delivery_failed:pigeon-post"]
+    assert "no process that runs knows this kind" in Incident.objects.get().title
+
+
+def test_a_kind_that_is_not_known_here_is_no_incident_while_a_newer_release_is_rolled_out():
+    make("pigeon-post")
+
+    assert (notifications.deliver_due(), kit.incidents()) == (0, [])
 
 
 def test_two_who_deliver_at_once_tell_each_thing_once(noted):
@@ -169,7 +178,7 @@ def test_a_failure_that_comes_after_the_lease_leaves_the_next_try_alone():
     @notifications.handler("slow")
     def slow(notification):
         later(notification.pk)
-        kit.fetch(notifications._CLAIM, {"limit": 1, "only": None, "but": [], "lease": 120.0})  # another process tries now
+        kit.fetch(notifications._CLAIM, {"limit": 1, "kinds": notifications.kinds_of(), "lease": 120.0})  # another process tries now
         raise ConnectionError("late")
 
     make("slow")
@@ -184,7 +193,7 @@ def test_what_a_frozen_process_delivers_after_another_gave_it_up_is_no_incident(
     @notifications.handler("slow", within=timedelta(days=3))
     def slow(notification):
         later(notification.pk)
-        (claimed,) = kit.fetch(notifications._CLAIM, {"limit": 1, "only": None, "but": [], "lease": 120.0})  # another process tries
+        (claimed,) = kit.fetch(notifications._CLAIM, {"limit": 1, "kinds": notifications.kinds_of(), "lease": 120.0})
         refused = {"id": claimed[0], "tries": claimed[1], "error": "unknown user", "refused": True, "within": 1.0, "longest": 3600}
         kit.fetch(notifications._FAILED, refused)
 
@@ -196,7 +205,8 @@ def test_what_a_frozen_process_delivers_after_another_gave_it_up_is_no_incident(
 
 
 def test_waits_grow_with_every_failure():
-    pk = make("pigeon-post").pk
+    notifications.handler("no-way")(kit.raising(ConnectionError("no route")))
+    pk = make("no-way").pk
     waits = []
     for _ in range(4):
         later(pk)

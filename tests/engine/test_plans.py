@@ -237,7 +237,7 @@ def test_claims_from_the_future_are_looked_for_only_among_what_is_running(big):
 
 
 def test_starvation_is_looked_for_only_among_released_steps(big):
-    found = scans(starvation.COUNT_STARVING, {"pickup": 300.0, "calm": [], "shut": []})
+    found = scans(starvation.COUNT_STARVING, {"pickup": 300.0, "calm": [], "shut": [], "homes": []})
 
     assert {how for relation, how in found if relation == "stepstate"} <= {
         "step_claimable",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from supervision.errors import OutcomeUnknown, TransientFailure
+from supervision.apps import list_resources
+from supervision.errors import OutcomeUnknown, PermanentFailure, TransientFailure
 from supervision.governance import circuit_breaker, resources
 from supervision.models import Resource, ResourceRoute, Slot
 from supervision.operations import operator_verbs, resource_limits
@@ -224,3 +225,55 @@ def test_an_agent_with_one_resource_of_its_own_name_knows_its_settings():
     kit.ran()
 
     assert [(request.resource, request.settings) for request in toy.BETA.performed] == [("beta", {"account": "main"})]
+
+
+@pytest.fixture
+def one_account(engine):
+    """The only resource behind agent beta has another name."""
+    Resource.objects.filter(name="beta").delete()
+    Resource.objects.create(name="beta-north", service="beta", settings={"url": "north"})
+    circuit_breaker.forget()
+
+
+def test_the_only_resource_is_named_on_the_steps_that_it_took_if_its_name_is_not_the_services(one_account):
+    key = kit.ran()
+
+    assert [(request.resource, request.settings) for request in toy.BETA.performed] == [("beta-north", {"url": "north"})]
+    assert step(key, "beta-step").resource == "beta-north"
+    assert run_of(key).process_state == "Processed"
+
+
+def test_what_the_only_resource_did_is_repeated_and_undone_there_although_the_service_has_a_second_one_now(one_account):
+    toy.BETA.on_perform = kit.raising(OutcomeUnknown("no answer"))
+    key = kit.ran()
+    toy.BETA.on_perform = None
+    Resource.objects.filter(name="beta-north").update(capacity=1)
+    Resource.objects.create(name="beta-south", service="beta", capacity=50)
+    circuit_breaker.forget()
+    toy.GAMMA.on_perform = kit.raising(PermanentFailure("no"))
+
+    kit.again()
+    operator_verbs.compensate(key, by="operator", reason="no longer wanted")
+    run_until_idle()
+
+    assert asked() == ["beta-north"] * 2
+    assert [request.resource for request in toy.BETA.undone] == ["beta-north"]
+    assert run_of(key).process_state == "Cancelled"
+
+
+def test_failures_open_the_breaker_of_the_only_resource_whatever_its_name_is(one_account):
+    toy.BETA.on_perform = kit.raising(TransientFailure("connection refused"))
+    submit_many("toy-plain", [{"n": n} for n in range(6)])
+    run_until_idle()
+
+    assert Resource.objects.get(name="beta-north").breaker_state == "open"
+    assert not Resource.objects.filter(name="beta").exists()
+
+
+def test_a_resource_that_was_removed_does_not_come_back_with_migrate_while_others_serve_its_service(two_accounts):
+    list_resources()
+    assert not Resource.objects.filter(name="beta").exists()
+
+    Resource.objects.filter(service="beta").delete()
+    list_resources()
+    assert Resource.objects.filter(name="beta").exists()

@@ -5,8 +5,11 @@ from __future__ import annotations
 import celery
 import pytest
 
+from supervision import testing
 from supervision.dispatch import scheduler
+from supervision.errors import OutcomeUnknown
 from supervision.governance import circuit_breaker, resources
+from supervision.insight.waiting import why_waiting
 from supervision.intake.submission import new_public_id
 from supervision.models import Resource
 from supervision.operations import operator_verbs
@@ -14,11 +17,11 @@ from supervision.store.bounds.reachable_sql import MOST_BYTES, NUMBER
 from supervision.testing import run_of, run_until_idle, schedule, step, submit_many
 from supervision.wakeup import hints
 from tests.engine import kit
-from tests.engine.test_routing import asked, route, two_accounts
+from tests.engine.test_routing import a_second_resource, asked, route, two_accounts
 from tests.support import toy
 
 pytestmark = pytest.mark.usefixtures("engine")
-__all__ = ["two_accounts"]
+__all__ = ["a_second_resource", "two_accounts"]
 
 
 def paused(name, *, lifted=False):
@@ -203,3 +206,59 @@ def test_the_database_computes_the_same_partition_as_every_process():
     found = kit.fetch(statement, {"keys": words, "crc": resources._crc()})
 
     assert found == [(key, resources.partition_of(key)) for key in words]
+
+
+def test_a_step_that_was_sent_to_the_first_resource_before_there_was_a_second_waits_unclaimed_while_that_is_down(a_second_resource):
+    toy.BETA.on_perform = kit.raising(OutcomeUnknown("no answer"))
+    key = kit.ran()
+    toy.BETA.on_perform = None
+    a_second_resource()
+    paused("beta")
+    testing.make_due()
+    attempt = step(key, "beta-step").attempt
+
+    assert (schedule(), scheduler.due()) == ([], False)
+
+    other = kit.ran()
+    assert run_of(other).process_state == "Processed"
+    assert step(key, "beta-step").attempt == attempt
+    assert why_waiting([run_of(key).pk])[run_of(key).pk] == "beta is paused by an operator."
+    long_ago = "UPDATE supervision_stepstate SET not_before = now() - interval '10 min', complete_by = NULL WHERE process_state = 'Pending'"
+    kit.fetch(f"{long_ago} AND not_before IS NOT NULL")
+    assert kit.incidents() == []
+    paused("beta", lifted=True)
+    assert scheduler.due()
+    assert kit.idle_state(key) == "Processed"
+    assert asked() == ["beta", "beta-south", "beta"]
+
+
+def test_an_undo_of_what_the_first_resource_did_before_there_was_a_second_waits_unclaimed_while_that_is_down(a_second_resource):
+    key, *_ = kit.at_step(2)
+    kit.fetch("UPDATE supervision_stepstate SET started_at = NULL WHERE run_id = %s AND position = 2", [run_of(key).pk])
+    a_second_resource()
+    paused("beta")
+    operator_verbs.cancel(key, by="operator", reason="no longer wanted")
+
+    run_until_idle()
+
+    assert (kit.states(key, "undo")[1], scheduler.due()) == ("Pending", False)
+    assert not [event for event in kit.events(key) if (event.direction, event.position, event.to_state) == ("undo", 1, "Processing")]
+    paused("beta", lifted=True)
+    assert kit.idle_state(key) == "Cancelled"
+    assert [request.resource for request in toy.BETA.undone] == ["beta"]
+
+
+def test_a_step_that_only_another_resource_may_take_is_no_probe(two_accounts):
+    key, *_ = kit.at_step(2)
+    kit.fetch("UPDATE supervision_stepstate SET resource = 'beta-north' WHERE run_id = %s AND position = 1", [run_of(key).pk])
+    kit.fetch("UPDATE supervision_stepstate SET started_at = NULL WHERE run_id = %s AND position = 2", [run_of(key).pk])
+    Resource.objects.filter(name="beta-south").update(breaker_state="open", retry_at="2020-01-01T00:00:00Z")
+    paused("beta-north")
+    operator_verbs.cancel(key, by="operator", reason="no longer wanted")
+
+    run_until_idle()
+
+    assert (kit.states(key, "undo")[1], scheduler.due()) == ("Pending", False)
+    south = Resource.objects.get(name="beta-south")
+    assert (south.probes, south.probing) == (0, [])
+    assert toy.BETA.undone == []

@@ -106,9 +106,7 @@ ANALYZE supervision_delivery, supervision_notification
 def test_the_two_readers_of_the_outbox_each_have_an_index_of_their_own():
     """Beside many messages that are delivered, or wait for another webhook: of few rows the planner takes any index."""
     endpoint, other = kit.listen("https://one.example/").pk, kit.listen("https://two.example/").pk
-    mail = (
-        notifications._CLAIM.replace("%(limit)s", "1").replace("%(lease)s", "60").replace("%(only)s", "null").replace("%(but)s", "'{news}'")
-    )
+    mail = notifications._CLAIM.replace("%(limit)s", "1").replace("%(lease)s", "60").replace("%(kinds)s", "'{news}'")
     with transaction.atomic():
         engine_kit.fetch("SET LOCAL enable_seqscan = off")
         engine_kit.fetch("SET LOCAL enable_sort = off")

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from supervision import ChildRun, Intake, NewRun
+from supervision.insight.waiting import why_waiting
 from supervision.models import Run
 from supervision.workflow import started_by_steps
 from tests.support import toy
@@ -85,4 +86,23 @@ def test_children_of_one_session_run_one_after_another(sas, register):
 
     first.assert_state("Processed")
     second.assert_state("Processed")
+    sas.assert_healthy()
+
+
+def test_children_of_one_clients_orders_wait_for_no_order_of_another_client(sas, register):
+    register(ChildRun("pack", workflow="packing", payload=lambda _facts: {"session_key": "ada"}, retry=toy.RETRY), child=(paid(), BETA))
+    nameless = sas.submit("waiting", {"session_key": "ada"})
+    ofs = [sas.submit("waiting", client=client) for client in ("user:1", "user:2", "user:1")]
+    sas.run()
+
+    assert (child_of(nameless).state, child_of(ofs[1]).state) == ("Processing", "Processing")
+    assert {child_of(ofs[0]).state, child_of(ofs[2]).state} == {"Processing", "Pending"}  # the two may be started in either order
+    second = Run.objects.get(session_client="child runs of user:1", process_state="Pending")
+    assert why_waiting([second.pk])[second.pk].startswith("It waits behind 1 order of its session")
+
+    for run in (nameless, *ofs):
+        child_of(run).signal("paid")
+    sas.run()
+    for run in (nameless, *ofs):
+        run.assert_state("Processed")
     sas.assert_healthy()

@@ -7,10 +7,11 @@ import pytest
 from supervision import PermanentFailure, Step, Timer, WaitForSignal, Workflow, parallel, plan, testing
 from supervision.errors import Refused, UnknownRun
 from supervision.models import Run, WorkflowVersion
-from supervision.operations import moving
+from supervision.operations import moving, pauses
 from supervision.plans import registry
 from supervision.workflow import _workflows
 from tests.engine import kit
+from tests.support import toy
 from tests.workflows.test_moving import HOUR, PAID, A, B, C, X, move, paused, refused, rows, version
 
 __all__ = ["version"]
@@ -111,3 +112,39 @@ def test_a_step_that_would_come_after_one_that_still_waits_is_refused(sas, versi
     run = sas.start("moved")
     version(2, *plan(A, PAID, B, C))
     assert refused(run) == "paid comes before b in version 2 and is not done, and b has begun."
+
+
+def its_time_is_over(sas, run):
+    kit.fetch("UPDATE supervision_run SET complete_by = now() - interval '1 hour' WHERE key = %s", [run.key])
+    sas.sweep()
+    run.assert_state("Error")
+
+
+def test_a_step_that_was_done_by_hand_and_undone_keeps_its_place_and_its_new_key(sas, version):
+    """No agent has tried it, so it has no attempt. Under its first key the service would take the second undo for the first."""
+    version(1, A, B, C)
+    pauses.pause("agent", "beta", by="test", reason="to do it by hand")
+    run = sas.start("moved")
+    pauses.lift("agent", "beta", by="test")
+    its_time_is_over(sas, run)
+    run.complete({"by": "hand"})
+    its_time_is_over(sas, run)
+    run.resume_from("b")
+    for place, claims in testing.schedule():
+        testing.perform(place, claims)
+    b = kit.step(run.key, "b")
+    assert (b.process_state, b.attempt, b.generation) == ("Pending", 0, 2)
+
+    version(2, A, X, B, C)
+    assert "b has begun as step 2; in version 2 it is step 3." in refused(run)
+    version(3, A, B, C, X)
+    move(run)
+    sas.fake("x", raises=PermanentFailure("no"))
+    sas.run()
+    run.compensate()
+    sas.run()
+
+    run.assert_state("Cancelled")
+    done, undone = ([request.idempotency_key.partition(":")[2] for request in of] for of in (toy.BETA.performed, toy.BETA.undone))
+    assert (done, undone) == (["b:do:2"], ["b:undo:1", "b:undo:2"])
+    sas.assert_healthy()

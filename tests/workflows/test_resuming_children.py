@@ -6,13 +6,14 @@ import re
 
 import pytest
 
-from supervision import ChildRun, ForEach, PermanentFailure
+from supervision import ChildRun, ForEach, PermanentFailure, testing
 from supervision.children import work
 from supervision.errors import Refused
 from supervision.models import Child, Run
 from supervision.operations import completing, operator_verbs
 from supervision.signals.sending import send_signal
-from tests.workflows.test_moving import PAID, A, B, C, version
+from tests.engine import kit
+from tests.workflows.test_moving import PAID, A, B, C, move, version
 from tests.workflows.test_resuming_earlier import back
 
 __all__ = ["version"]
@@ -190,4 +191,25 @@ def test_an_undo_is_not_recorded_by_hand_while_children_are_under_way(sas, items
     by_hand(items)  # the operator says that the child that is Processed was undone, too
     sas.run()
     assert states(items) == ["Replaced"] * 3 + ["Started", "Started", "Waiting"]
+    sas.assert_healthy()
+
+
+def test_a_step_whose_children_were_undone_may_start_others_in_a_newer_version(sas, version):
+    version(1, PAID, name="kid")
+    version(1, B, name="another")
+    version(1, ChildRun("wrap", workflow="kid"))
+    run = sas.start("moved")
+    back(run, "wrap")
+    while kit.step(run.key, "wrap").generation == 1:
+        for place, claims in testing.schedule():
+            testing.perform(place, claims)
+    assert list(Child.objects.values_list("state", flat=True)) == ["Replaced"]
+
+    version(2, ChildRun("wrap", workflow="another"))
+    move(run)
+    sas.run()
+
+    run.assert_state("Processed")
+    child = Run.objects.get(key=run.results["wrap"]["child"])
+    assert (child.key, child.workflow) == (f"{run.key}:wrap:2:child", "another")
     sas.assert_healthy()

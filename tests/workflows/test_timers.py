@@ -142,6 +142,19 @@ def test_a_moment_that_is_over_ends_the_wait_at_once(sas, flow):
     run.assert_state("Processed")
 
 
+def test_a_timer_waits_for_a_moment_that_is_more_than_ten_years_away(sas, flow):
+    moment = datetime.now(UTC) + timedelta(days=4_000)
+    flow(Timer("slot", until=lambda _facts: moment), BETA)
+    run = sas.start("waiting")
+
+    sas.advance("3700d")
+    assert run.steps == {"slot": "Pending", "beta-step": "Pending"}
+
+    sas.advance("301d")
+    run.assert_state("Processed")
+    sas.assert_healthy()
+
+
 @pytest.mark.parametrize("until", [lambda facts: facts.payload["missing"], lambda facts: datetime(2020, 1, 1)])  # noqa: DTZ001
 def test_a_moment_that_cannot_be_found_stops_the_run_and_says_why(sas, flow, until):
     flow(Timer("slot", until=until))

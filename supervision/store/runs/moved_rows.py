@@ -57,8 +57,11 @@ def has_begun(step: StepState) -> bool:
 
 
 def may_have_begun(step: StepState) -> bool:
-    """Whether the step has begun, or was open when an epoch of the database began, so that a lost attempt may exist."""
-    return step.process_state != ProcessState.PENDING or step.attempt > 0
+    """Whether the step has begun, or was open when an epoch of the database began, so that a lost attempt may exist.
+
+    One that was done by hand and then undone has no attempt, but a new key: its undo would be repeated under the old one.
+    """
+    return step.process_state != ProcessState.PENDING or step.attempt > 0 or step.generation > 1
 
 
 class Rewritten(NamedTuple):

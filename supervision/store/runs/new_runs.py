@@ -51,7 +51,11 @@ def write(
         "begin": begin,
         "me": me(),
     }
-    rows = db.fetch_together((statement, params), commit=True)[0] if commit else db.fetch(statement, params)
+    children = [
+        item.public_id for item, run in zip(taken, new, strict=True) if run.session_key is not None and item.public_id.endswith(":child")
+    ]
+    statements = [(statement, params), *([sessions.naming(children)] if children else [])]
+    rows = db.fetch_together(*statements, commit=commit)[0] if commit or children else db.fetch(statement, params)
     return {key: run_id for run_id, key in rows}
 
 
