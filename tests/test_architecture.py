@@ -52,7 +52,8 @@ FOR_THE_SHOP = {FACADE} | {
         " console.bounded_lists console.bulk.preview console.lists.searching console.shared console.run_lists console.sidebar"
         " console.verb_forms"
         " management.acting management.base management.planned management.progress runtime.tidying"
-        " privacy.erasing privacy.held privacy.words runtime.failpoints sealing.rows sealing.texts telemetry.measures telemetry.spans"
+        " privacy.erasing privacy.held privacy.words runtime.failpoints runtime.names"
+        " sealing.rows sealing.texts telemetry.measures telemetry.spans"
     ).split()
 }
 WRITERS = {
