@@ -75,7 +75,10 @@ def invoices(views: Sequence[OrderView]) -> list[Document]:
     usual = settings.VAT_RATE
 
     def document(view: OrderView) -> Document:
-        lines = [vat.invoice_line(line.sku, line.name, line.quantity, line.unit_price, rates.get(line.sku, usual)) for line in view.lines]
+        unit = vat.unit_of(view.currency)
+        lines = [
+            vat.invoice_line(line.sku, line.name, line.quantity, line.unit_price, rates.get(line.sku, usual), unit) for line in view.lines
+        ]
         body: dict[str, Any] = {"lines": lines, "order_number": view.number, "ordered_at": view.created_at.isoformat()}
         body |= {"to": view.shipping_address, "language": view.language}
         return new_document(INVOICE, view.public_id, "", view.currency, body)
