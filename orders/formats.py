@@ -7,8 +7,11 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from babel import Locale, dates, numbers
+from babel.core import get_global
 from django.conf import settings
 from django.utils import translation
+
+WITHOUT_DECIMALS = sorted(code for code, (digits, *_cash) in get_global("currency_fractions").items() if not digits)  # currencies
 
 
 def locale() -> Locale:

@@ -1,7 +1,9 @@
-"""The mail server: EMAIL_URL with its certificates, and a backend that checks who the server is."""
+"""The mail server: EMAIL_URL with its certificates, and a backend that checks who the server is and finds it in time."""
 
 from __future__ import annotations
 
+import smtplib
+import socket
 import ssl
 from typing import Any
 
@@ -9,14 +11,18 @@ import environ
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.mail.backends import smtp
+from django.core.mail.utils import DNS_NAME
+from django.utils.encoding import punycode
 from django.utils.functional import cached_property
 
 from sasproject.env import env_secret
 from sasproject.tls import Files, checked_context, files
+from supervision.runtime import names
 
 _env = environ.Env()
 # smtp+tls begins without TLS and asks for it (STARTTLS, port 587); smtp+ssl and smtps begin with it (port 465).
 _AT_ONCE = "smtps"
+LONGEST = 10  # seconds, where EMAIL_TIMEOUT is None
 
 
 def from_environment(name: str, default: str) -> dict[str, Any]:
@@ -38,9 +44,42 @@ def from_environment(name: str, default: str) -> dict[str, Any]:
     return {**found, "EMAIL_TLS": given}
 
 
+class _Server(smtplib.SMTP):
+    """Finds the server and connects to it within its time limit. A name server that does not answer has no more."""
+
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        problem: OSError = ConnectionError(f"{host} has no address")
+        for address, seconds in names.tries(host, port, timeout):
+            try:
+                return socket.create_connection((address, port), seconds, self.source_address)
+            except OSError as failed:
+                problem = failed
+        raise problem
+
+
+class _TlsServer(smtplib.SMTP_SSL, _Server):
+    """The same where TLS comes first. `SMTP_SSL` takes its socket from the class after it."""
+
+
 class EmailBackend(smtp.EmailBackend):
-    """Django's backend, which trusts EMAIL_CA_FILE and shows our certificate. The server's name is checked."""
+    """Django's backend, which trusts EMAIL_CA_FILE and shows our certificate. The server's name is checked.
+
+    The time limit of a connection (`timeout`, EMAIL_TIMEOUT) holds for the lookups of names, too.
+    """
+
+    @property
+    def connection_class(self) -> type[smtplib.SMTP]:
+        """smtplib's class, with a time limit for the lookup."""
+        return _TlsServer if self.use_ssl else _Server
 
     @cached_property
     def ssl_context(self) -> ssl.SSLContext:  # type: ignore[override]  # the stubs know a property alone
         return checked_context(getattr(settings, "EMAIL_TLS", Files()))
+
+    def open(self) -> bool | None:
+        """Open a session. The name that we greet the server with is looked up once for each process."""
+        if self.timeout is None:
+            self.timeout = LONGEST
+        if not hasattr(DNS_NAME, "_fqdn"):
+            DNS_NAME._fqdn = punycode(names.own_name(self.timeout / 2))
+        return super().open()

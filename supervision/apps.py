@@ -32,7 +32,7 @@ class SupervisionConfig(AppConfig):
     def ready(self) -> None:
         """Load the workflows of other apps, and the modules that detect and report incidents."""
         from supervision.approvals import deciding, waiting  # noqa: F401
-        from supervision.incidents import causes, held_by, pulse, starvation  # noqa: F401
+        from supervision.incidents import causes, held_by, kept_evidence, pulse, starvation  # noqa: F401
         from supervision.jobs import steering, telling  # noqa: F401
         from supervision.ledger import exchanges, reconciliation  # noqa: F401
         from supervision.operations import completing, moving, operator_verbs, resuming  # noqa: F401

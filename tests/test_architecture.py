@@ -47,12 +47,14 @@ FOR_THE_SHOP = {FACADE} | {
         " insight.queries insight.live_events"
         " audit.registry approvals.stakes approvals.gate approvals.rights signals.untaken"
         " intake.submission signals.sending intake.amqp dispatch.scheduler outbox.notifications outbox.subscriptions outbox.address_policy"
-        " outbox.incident_mail incidents.lifecycle ledger.reconciliation ledger.adoption journal.entries governance.response_cache"
+        " outbox.incident_mail incidents.kept_evidence incidents.lifecycle incidents.standing"
+        " ledger.reconciliation ledger.adoption journal.entries governance.response_cache"
         " api.base api.errors api.permissions api.requests api.shapes api.urls api.reference.problems api.reference.schema"
         " console.bounded_lists console.bulk.preview console.lists.searching console.shared console.run_lists console.sidebar"
         " console.verb_forms"
         " management.acting management.base management.planned management.progress runtime.tidying"
-        " privacy.erasing privacy.held privacy.words runtime.failpoints sealing.rows sealing.texts telemetry.measures telemetry.spans"
+        " privacy.erasing privacy.held privacy.words runtime.failpoints runtime.names"
+        " sealing.rows sealing.texts telemetry.measures telemetry.spans"
     ).split()
 }
 WRITERS = {

@@ -83,10 +83,11 @@ def not_taken(order: str, step: str | None = None) -> dict[str, list[str]]:
 
     step: with the one that this step took in its last wait, of which it may have noted nothing.
     """
-    return _readable(untaken.payloads(order, codes.TRANSFER, step))
+    return readable(untaken.payloads(order, codes.TRANSFER, step))
 
 
-def _readable(signals: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+def readable(signals: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """The transfers that these signals tell of: [amount, currency] by reference. What tells of none is left out."""
     found: dict[str, list[str]] = {}
     for signal in signals:
         with suppress(Unreadable):
@@ -136,7 +137,7 @@ def compensate(request: StepRequest) -> dict[str, Any]:
 
 def _beside(request: StepRequest) -> dict[str, list[str]]:
     """The transfers that no step has taken, if this undo step is the one that tells of them."""
-    beside = _readable(request.untaken(codes.TRANSFER))
+    beside = readable(request.untaken(codes.TRANSFER))
     of_another = beside and db.run(_OF_ANOTHER, {"run": request.run_id, "step": request.step, "steps": list(codes.STEPS)})
     return {} if of_another and of_another[0][0] else beside
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from orders.formats import WITHOUT_DECIMALS
 from supervision.audit.registry import Check, register
 
 # The lines of every document, with their amounts as numbers.
 _LINES = """
-SELECT d.id, d.order_key, d.kind, l->>'rate' AS rate, (l->>'amount')::numeric AS amount, (l->>'vat')::numeric AS vat
+SELECT d.id, d.order_key, d.kind, d.currency, l->>'rate' AS rate, (l->>'amount')::numeric AS amount, (l->>'vat')::numeric AS vat
   FROM orders_document d CROSS JOIN jsonb_array_elements(d.body->'lines') l
 """
+_WHOLE = ", ".join(f"'{code}'" for code in WITHOUT_DECIMALS)
 # A notification that still waits issues what is missing.
 _WAITS = """
 SELECT FROM supervision_notification n
@@ -30,7 +32,7 @@ CHECKS = (
         "credit notes take from each rate of VAT no more than the invoice has of it, and the VAT of the rate",
         f"""
         SELECT order_key, rate, credited, credited_vat, invoiced, invoiced_vat
-          FROM (SELECT order_key, rate, count(*) AS lines,
+          FROM (SELECT order_key, rate, count(*) * max(CASE WHEN currency IN ({_WHOLE}) THEN 1 ELSE 0.01 END) AS most_rounded,
                        coalesce(sum(amount) FILTER (WHERE kind = 'credit_note'), 0) AS credited,
                        coalesce(sum(vat) FILTER (WHERE kind = 'credit_note'), 0) AS credited_vat,
                        coalesce(sum(amount) FILTER (WHERE kind = 'invoice'), 0) AS invoiced,
@@ -39,7 +41,7 @@ CHECKS = (
          WHERE EXISTS (SELECT FROM orders_document i WHERE i.order_key = s.order_key AND i.kind = 'invoice')  -- else another check tells
            AND (credited > invoiced OR credited_vat > invoiced_vat OR credited < 0
             OR (credited = invoiced AND credited_vat <> invoiced_vat)
-            OR abs(credited_vat - credited * rate::numeric / (100 + rate::numeric)) > 0.01 * lines)
+            OR abs(credited_vat - credited * rate::numeric / (100 + rate::numeric)) > most_rounded)
         """,  # noqa: S608 - a constant
     ),
     (

@@ -18,7 +18,7 @@ from orders import accounting
 from orders.documents import sharing, vat
 from orders.documents.issuing import invoices, issue, new_document, of_order, together_or_alone
 from orders.documents.tables import CREDIT_NOTE, INVOICE, Document
-from orders.formats import decimals, speaking
+from orders.formats import speaking
 from orders.models import Return, ReturnCorrection, ReturnLine
 from orders.queries import order_view
 from supervision.models import Notification
@@ -130,7 +130,7 @@ class Books:
         self.invoice, self.notes = invoice, [one for one in earlier if one.kind == CREDIT_NOTE]
         self.credited = [line for note in self.notes for line in note.body["lines"]]
         self.rest = sharing.rests(invoice.body["lines"], self.credited)
-        self.unit = Decimal(1).scaleb(-min(2, decimals(invoice.currency)))
+        self.unit = vat.unit_of(invoice.currency)
 
     def keeping(self, lines: Sequence[vat.Line]) -> list[vat.Line]:
         """These lines of goods, with those that keep each rate within what is left of it."""
@@ -152,6 +152,7 @@ class Books:
                 line.unit_price,
                 same(self.invoice.body["lines"], line),
                 same(self.credited, line),
+                self.unit,
             )
             for line, pieces in lines
         ]

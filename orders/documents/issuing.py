@@ -22,6 +22,7 @@ from orders import accounting
 from orders.documents import vat
 from orders.documents.tables import CREDIT_NOTE, INVOICE, SERIES, Document, DocumentCounter
 from orders.models import Order
+from orders.payments import overpaid
 from orders.queries import OrderView, order_views
 from supervision.journal import entries
 from supervision.models import Notification
@@ -45,11 +46,12 @@ _RATES = "SELECT sku, vat_rate FROM orders_product WHERE sku = ANY (%(skus)s::te
 
 @handler(accounting.ISSUE_INVOICES)
 def issue_invoices(notification: Notification) -> None:
-    """Issue the invoices of the orders of these runs."""
+    """Issue the invoices of the orders of these runs, and tell operators of those for which too much has come."""
 
     def work(runs: list[int]) -> None:
-        orders = Order.objects.prefetch_related("run").filter(run_id__in=runs).order_by("run_id")
-        invoices(order_views(list(orders)))
+        views = order_views(list(Order.objects.prefetch_related("run").filter(run_id__in=runs).order_by("run_id")))
+        new = {one.order_key for one in invoices(views)}
+        overpaid.tell([view for view in views if view.public_id in new])
 
     together_or_alone(notification, "runs", work)
 
@@ -75,7 +77,10 @@ def invoices(views: Sequence[OrderView]) -> list[Document]:
     usual = settings.VAT_RATE
 
     def document(view: OrderView) -> Document:
-        lines = [vat.invoice_line(line.sku, line.name, line.quantity, line.unit_price, rates.get(line.sku, usual)) for line in view.lines]
+        unit = vat.unit_of(view.currency)
+        lines = [
+            vat.invoice_line(line.sku, line.name, line.quantity, line.unit_price, rates.get(line.sku, usual), unit) for line in view.lines
+        ]
         body: dict[str, Any] = {"lines": lines, "order_number": view.number, "ordered_at": view.created_at.isoformat()}
         body |= {"to": view.shipping_address, "language": view.language}
         return new_document(INVOICE, view.public_id, "", view.currency, body)

@@ -13,7 +13,7 @@ other rates in the same way.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from decimal import ROUND_FLOOR, ROUND_HALF_UP, Decimal
+from decimal import ROUND_FLOOR, Decimal
 
 from orders.documents import vat
 from orders.documents.vat import CENT, Line
@@ -52,16 +52,16 @@ def shares(amount: Decimal, of: Mapping[str, Decimal], unit: Decimal) -> dict[st
     return {rate: (one * unit).quantize(CENT) for rate, one in units.items() if one}
 
 
-def vat_of(share: Decimal, rest: tuple[Decimal, Decimal]) -> Decimal:
-    """The VAT of a share of this rest."""
+def vat_of(share: Decimal, rest: tuple[Decimal, Decimal], unit: Decimal) -> Decimal:
+    """The VAT of a share of this rest, in whole units."""
     amount, tax = rest
-    return NOTHING if not amount else (tax * share / amount).quantize(CENT, ROUND_HALF_UP)
+    return NOTHING if not amount else vat.rounded(tax * share / amount, unit, share, tax)
 
 
 def without_goods(amount: Decimal, rest: Rests, unit: Decimal, name: str) -> list[Line]:
     """The lines that credit this amount, or all that is left if that is less; one for each rate."""
     parts = shares(min(amount, left(rest)), {rate: free for rate, (free, _tax) in rest.items()}, unit)
-    return [vat.line("", name, 1, part, part, Decimal(rate), vat_of(part, rest[rate])) for rate, part in parts.items()]
+    return [vat.line("", name, 1, part, part, Decimal(rate), vat_of(part, rest[rate], unit)) for rate, part in parts.items()]
 
 
 def of_goods(lines: Sequence[Line], rest: Rests, unit: Decimal, *, before: str, instead: str) -> list[Line]:
@@ -82,7 +82,7 @@ def of_goods(lines: Sequence[Line], rest: Rests, unit: Decimal, *, before: str, 
         change = moved.get(rate, NOTHING) - over.get(rate, NOTHING)
         wanted = min(tax, most_tax)
         if change > 0:
-            wanted += vat_of(change, (most - amount, most_tax - wanted))
+            wanted += vat_of(change, (most - amount, most_tax - wanted), unit)
         if amount + change == most:
             wanted = most_tax
         if change:

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from urllib.parse import urlsplit
 
+import httpcore2
 import httpx2
 
+from supervision.runtime import names
 from supervision.telemetry import measures, spans
 
 CALL_SECONDS = 10.0  # the most that one call may take
-CONNECT_SECONDS = 3.0
+CONNECT_SECONDS = 3.0  # to find the host and to connect to it
 MAX_BODY = 1_000_000
 CONNECTIONS = 64
 
@@ -195,7 +197,36 @@ def _client() -> httpx2.Client:
     limits = httpx2.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS, keepalive_expiry=4.0)
     # Services on the local host (the simulators) are never called through a proxy.
     local = {f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")}
-    return httpx2.Client(limits=limits, mounts=local, follow_redirects=False)
+    client = httpx2.Client(limits=limits, mounts=local, follow_redirects=False)
+    for transport in (client._transport, *client._mounts.values()):  # those of proxies, too
+        if isinstance(transport, httpx2.HTTPTransport):
+            transport._pool._network_backend = _Network()  # httpx2 has no argument for it
+    return client
+
+
+class _Network(httpcore2.SyncBackend):
+    """Connects within its time limit. A name server that does not answer, and all addresses of a host together, have no more."""
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.NetworkStream:
+        problem: Exception = httpcore2.ConnectError(f"{host} has no address")
+        try:
+            for address, seconds in names.tries(host, port, CONNECT_SECONDS if timeout is None else timeout):
+                try:
+                    return super().connect_tcp(address, port, seconds, local_address, socket_options)
+                except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as failed:
+                    problem = failed
+        except TimeoutError as late:
+            raise httpcore2.ConnectTimeout(str(late)) from late
+        except OSError as unknown:
+            raise httpcore2.ConnectError(str(unknown)) from unknown
+        raise problem
 
 
 # A forked worker must not share its parent's sockets.

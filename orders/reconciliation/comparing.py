@@ -12,12 +12,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from decimal import Decimal
 from typing import Generic, Protocol, TypeVar
 
 from orders.reconciliation import books
 from orders.reconciliation.asking import SETTLING_SECONDS, asking
 from orders.reconciliation.books import Book
-from supervision.ledger.reconciliation import CannotSettle, Found, batched
+from supervision.ledger.reconciliation import CannotSettle, Found, batched, note
 
 CLOCKS = timedelta(minutes=5)  # by how much the service's clock may differ from ours
 CLOSELY = 50  # orders checked between two reads of the books
@@ -43,6 +44,7 @@ H = TypeVar("H")  # one thing that the service holds for an order
 class Comparison(ABC, Generic[S, H]):
     """The books beside one service's list."""
 
+    service: str
     look_back = timedelta(days=3)
 
     @abstractmethod
@@ -78,14 +80,26 @@ class Comparison(ABC, Generic[S, H]):
             return [one for one in self.closely(self.suspects(found)) if one.identity in wanted]
 
     def settle(self, found: Found, verb: str, *, by: str, reason: str, tries: int) -> str:
-        """Check the finding again, do what the verb says, and check that the difference is gone."""
+        """Check the finding again, do what the verb says, and check that the difference is gone.
+
+        found: as it is stored. A second operator may have approved its amount, so no more than that is moved.
+        """
         now = next(iter(self.again([found])), None)
         if now is None:
             return "gone: the difference no longer exists"
         if verb not in now.verbs:
             raise CannotSettle(f"it has changed: {now.detail}; what settles it now: {', '.join(now.verbs) or '-'}")
+        if is_more(now, found):
+            note(self.service, [now])
+            raise CannotSettle(f"it has changed: {now.amount} {now.currency} now. Look again, and settle that")
         with asking(SETTLING_SECONDS):
             done = self.act(now, verb, by=by, tries=tries)
         if done.changed and any(one.identity == now.identity for one in self.again([now])):
             raise CannotSettle(f"it is still there after this: {done.words}")
         return done.words
+
+
+def is_more(now: Found, than: Found) -> bool:
+    """Whether this difference is of more money than it was, or of another currency."""
+    amount, before = now.amount or Decimal(0), than.amount or Decimal(0)
+    return amount > (before if now.currency == than.currency else 0)

@@ -91,6 +91,8 @@ def _refund(found: Found, by: str, tries: int) -> Done:
     amount = too_much(book, charge) if found.kind == "amount" else charge.kept
     if amount <= 0:
         return Done("it was given back already")
+    if found.amount is None or from_minor(amount, intent.currency) > found.amount:
+        raise CannotSettle("it has changed just now: compare again")
     whole = amount == charge.kept
     first = f"reconcile:{intent.id}:refund:{len(refunds)}"
 

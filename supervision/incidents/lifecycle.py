@@ -24,6 +24,7 @@ from django.db import transaction
 from supervision import conf
 from supervision.incidents.incident_sql import (
     CLOSE,
+    LOCK,
     NOTIFY,
     OPEN,
     REOPEN,
@@ -164,6 +165,12 @@ def _look() -> Look:
         _guarded(duty)
     told = _tell([*db.fetch(TELL, params), *db.fetch(TELL_CLOSED)])
     return Look(changed.opened, changed.reopened, closed, told)
+
+
+def open_now(cause: Cause) -> None:
+    """Open this cause's incident in the caller's transaction, unless it is open. From the next look on its detector has to find it."""
+    db.fetch(LOCK)  # a look that has asked the detectors before would close it
+    db.fetch(OPEN, _arrays({cause.key[:LONGEST_KEY]: cause}))
 
 
 def _guarded(work: Callable[[], Any]) -> Any:

@@ -14,12 +14,16 @@ from django.db.models import TextField, Value
 from django.db.models.functions import Concat
 from django.utils.translation import gettext as _
 
+from supervision.agent import agents
 from supervision.deadletters.dead_letters import INTAKE, QUEUE, SUBMISSION
 from supervision.errors import ChangedMeanwhile, Refused
+from supervision.incidents import kept_evidence
 from supervision.intake import amqp, lost_children
 from supervision.models import ChildState, DeadLetter, Notification, Run, Submission
 from supervision.outbox import notifications
 from supervision.postgres.json_safe import restored
+from supervision.signals import untaken
+from supervision.store import sleeping
 from supervision.transports import topology
 from supervision.transports.envelope import UNREADABLE
 from supervision.transports.rabbitmq import PROPERTIES
@@ -78,9 +82,17 @@ def _wait_again(public_id: str) -> str:
 
 
 def discarded(letter: DeadLetter) -> None:
-    """End the child run that this letter was to become, in the caller's transaction: its parent's step fails, and sleeps no longer."""
-    if letter.source == SUBMISSION:
-        lost_children.end(str(letter.public_id), ChildState.STARTED, ChildState.UNDOING)
+    """End the child run that this letter was to become, in the caller's transaction: its parent's step fails, and sleeps no longer.
+
+    Operators are told of signals that have come for it and that tell of an effect outside, such as money: no step takes them.
+    """
+    if letter.source != SUBMISSION:
+        return
+    key = str(letter.public_id)
+    lost_children.end(key, ChildState.STARTED, ChildState.UNDOING)
+    untaken.wait_for_senders([key])
+    if here := sleeping.untaken(key, {name for agent in agents() for name in agent.evidence}):
+        kept_evidence.note(key, here)
 
 
 @notifications.handler(KIND)

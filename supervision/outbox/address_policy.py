@@ -8,9 +8,6 @@ WEBHOOK_ALLOW_PRIVATE=1 lifts all of this.
 from __future__ import annotations
 
 import contextlib
-import socket
-import threading
-from concurrent.futures import Future
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any
@@ -20,10 +17,11 @@ from django.conf import settings
 from django.utils.encoding import iri_to_uri
 from django.utils.translation import gettext as _
 
+from supervision.runtime import names
+
 MOST_CHARACTERS = 2000
 PORTS = {"http": 80, "https": 443}
 RESOLVE_SECONDS = 3.0  # of a person who enters an address, and waits for the page
-MOST_LOOKUPS = 64  # names that a process looks up at a time, each on a thread
 
 _NAT64 = IPv6Network("64:ff9b::/96")
 # Public IPv6 addresses are of this network, or of NAT64. Outside of it IPv4 addresses are compatible, mapped or translated ones.
@@ -31,16 +29,10 @@ _UNICAST = IPv6Network("2000::/3")
 _ISATAP = (0x00005EFE, 0x02005EFE)
 # Addresses of clouds' metadata services, a relay, and examples, that Python's own lists lack. One of them looks public.
 _MORE = (IPv4Network("192.0.0.0/24"), IPv4Network("168.63.129.16/32"), IPv4Network("192.88.99.0/24"), IPv6Network("3fff::/20"))
-_looking: dict[tuple[str, int], Future[list[Any]]] = {}  # the lookups under way
-_lock = threading.Lock()
 
 
 class Forbidden(Exception):
     """The address is not one that we send to; the message says why."""
-
-
-class Unresolved(TimeoutError):
-    """No name server has said in time what the name means; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +99,7 @@ def resolve(destination: Destination, seconds: float = RESOLVE_SECONDS) -> list[
 
     Raises Forbidden if any is private, or if the port is not one of the setting WEBHOOK_PORTS.
     """
-    found = _looked_up(destination.host, destination.port, seconds)
+    found = names.look_up(destination.host, destination.port, seconds)
     if not getattr(settings, "WEBHOOK_ALLOW_PRIVATE", False):
         for _family, _kind, _protocol, _name, sockaddr in found:
             address = ip_address(str(sockaddr[0]).partition("%")[0])
@@ -117,42 +109,6 @@ def resolve(destination: Destination, seconds: float = RESOLVE_SECONDS) -> list[
                 )
         _check_port(destination)
     return [(family, sockaddr) for family, _kind, _protocol, _name, sockaddr in found]
-
-
-def _looked_up(host: str, port: int, seconds: float) -> list[Any]:
-    """What the name means. Raises Unresolved after so many seconds, because `getaddrinfo` itself has no limit of time.
-
-    A lookup that is given up goes on, on a thread that holds up no end of the process. Others who ask for the same name wait for it,
-    so that a name whose server is silent has one thread, and all such names together have MOST_LOOKUPS.
-    """
-    late = Unresolved(_("the name %(host)s was not resolved in time") % {"host": host})
-    with _lock:
-        looking = _looking.get((host, port))
-        if looking is None:
-            if len(_looking) >= MOST_LOOKUPS:
-                raise late
-            looking = Future()
-            threading.Thread(target=_look_up, args=(host, port, looking), name="resolver", daemon=True).start()
-            _looking[host, port] = looking
-    try:
-        return looking.result(seconds)
-    except TimeoutError:
-        raise late from None
-
-
-def _look_up(host: str, port: int, looking: Future[list[Any]]) -> None:
-    found: list[Any] = []
-    problem: Exception | None = None
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except Exception as error:
-        problem = error
-    with _lock:
-        del _looking[host, port]
-    if problem is None:
-        looking.set_result(found)
-    else:
-        looking.set_exception(problem)
 
 
 def check(url: str) -> None:

@@ -20,7 +20,8 @@ from typing import Any
 from django.utils.translation import gettext as _
 from standardwebhooks.webhooks import Webhook
 
-from supervision.outbox.address_policy import PORTS, Destination, Forbidden, Unresolved, parse, resolve
+from supervision.outbox.address_policy import PORTS, Destination, Forbidden, parse, resolve
+from supervision.runtime.names import Unresolved
 
 TRY_SECONDS = 10.0  # for everything: finding the host, connecting, sending, and the whole answer
 CONNECT_SECONDS = 4.0

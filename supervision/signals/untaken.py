@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from supervision.postgres import db
+from supervision.store import sleeping
 
 Asked = tuple[str, str, str | None]  # the run's key, the signal's name, and the step whose last wait counts as well
 
@@ -33,3 +34,8 @@ def of(asked: Sequence[Asked]) -> dict[Asked, list[Mapping[str, Any]]]:
     for run, name, step, payload in db.run(_OF, {"runs": runs, "names": names, "steps": steps}):
         found[run, name, step].append(payload)
     return found
+
+
+def wait_for_senders(runs: Sequence[str]) -> None:
+    """Wait until those who send signals to these runs at this moment have committed. Until the transaction ends, no other one begins."""
+    db.fetch(sleeping.ALONE, {"keys": sorted(runs)})

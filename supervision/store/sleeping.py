@@ -198,6 +198,8 @@ def hold_back(run_id: int, direction: str, position: int | None = None) -> None:
 
 # Until the transaction ends, no step of the runs with these keys falls asleep. A sender executes it before it writes a signal.
 AWAKE = f"SELECT pg_advisory_xact_lock_shared({SIGNAL_LOCK.format(key='k')}) FROM unnest(%(keys)s::text[]) k ORDER BY k"  # noqa: S608
+# The sender's lock alone: it waits for those who send to one of these runs at this moment.
+ALONE = f"SELECT pg_advisory_xact_lock({SIGNAL_LOCK.format(key='k')}) FROM unnest(%(keys)s::text[]) k ORDER BY k"  # noqa: S608
 
 # Of the steps that wait for a signal of this name, those for which one is here.
 _WAKE = f"""

@@ -8,8 +8,9 @@ from django.contrib.auth.models import User
 from orders.models import Product
 from tests.shopping import PASSWORD
 from tests.support.people import no_hints, operator, viewer
+from tests.support.silent_names import silent
 
-__all__ = ["no_hints", "operator", "viewer"]
+__all__ = ["no_hints", "operator", "silent", "viewer"]
 
 
 @pytest.fixture

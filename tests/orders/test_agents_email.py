@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+import socket
+import threading
 
+import pytest
+from django.core.mail.utils import DNS_NAME
+
+from chaos.look import until
 from orders.agents.email import EmailAgent
 from orders.intake import number_of
 from supervision import OutcomeUnknown, PermanentFailure, TransientFailure
+from supervision.runtime import names
 from tests.support.requests import StepOfOrder
 
 agent = EmailAgent()
@@ -84,6 +90,33 @@ def test_a_mail_server_that_nobody_reaches_has_done_nothing(services, step, sett
         agent.perform(step.request())
 
     assert not isinstance(failure.value, OutcomeUnknown)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_name_server_without_an_answer_holds_no_mail_longer_than_its_time(silent, step, settings, tls):
+    settings.EMAIL_BACKEND, settings.EMAIL_HOST, settings.EMAIL_USE_SSL = "sasproject.mail.EmailBackend", "silent.example", tls
+    step.seconds = 0.4
+
+    with pytest.raises(TransientFailure) as failure:
+        agent.perform(step.request())
+
+    assert not isinstance(failure.value, OutcomeUnknown)
+    assert failure.value.unreachable
+    assert names._looking, "the mail waited for the end of the lookup"
+
+
+def test_a_name_server_that_does_not_know_this_machine_delays_no_mail(services, step, order, monkeypatch):
+    over = threading.Event()
+    monkeypatch.delattr(DNS_NAME, "_fqdn", raising=False)
+    monkeypatch.setattr(socket, "getfqdn", lambda: over.wait(30) and "late.example")
+    step.seconds = 2
+
+    step.try_to(agent, step.request())
+
+    assert names._looking, "the mail waited for the end of the lookup"
+    assert sent(services, order) == 1
+    over.set()
+    until(lambda: not names._looking, what="the end of the lookup")
 
 
 @pytest.mark.parametrize("mode", ["timeout_after_effect", "reset_after_effect"])

@@ -186,19 +186,23 @@ def test_each_year_begins_with_one(shop, delivered):
 
 
 @pytest.mark.parametrize(
-    ("amount", "rate", "expected"),
-    [("122.00", "22", "22.00"), ("12.90", "22", "2.33"), ("0.01", "22", "0.00"), ("25.80", "0", "0.00"), ("10.50", "5", "0.50")],
+    ("amount", "currency", "rate", "expected"),
+    [
+        *[("122.00", "EUR", "22", "22.00"), ("12.90", "EUR", "22", "2.33"), ("0.01", "EUR", "22", "0.00"), ("25.80", "EUR", "0", "0.00")],
+        *[("10.50", "EUR", "5", "0.50"), ("1000", "JPY", "10", "91.00"), ("99", "JPY", "10", "9.00"), ("12.90", "KWD", "22", "2.33")],
+        ("12.50", "RSD", "20", "2.08"),  # a price that is not whole is charged, and its VAT is not whole either
+    ],
 )
-def test_vat_is_included_and_rounded_half_up(amount, rate, expected):
-    assert str(vat.included(Decimal(amount), Decimal(rate))) == expected
+def test_vat_is_included_and_rounded_half_up(amount, currency, rate, expected):
+    assert str(vat.included(Decimal(amount), Decimal(rate), vat.unit_of(currency))) == expected
 
 
 @pytest.mark.parametrize("parts", [[1] * 7, [3, 4], [2, 2, 3]])
 def test_credit_notes_of_a_line_have_together_the_vat_of_the_invoice(parts):
-    whole = vat.invoice_line("A", "a", 7, Decimal("9.99"), Decimal("22"))
+    whole = vat.invoice_line("A", "a", 7, Decimal("9.99"), Decimal("22"), vat.CENT)
     notes: list[dict] = []
     for pieces in parts:
-        notes.append(vat.credit_line("A", "a", pieces, Decimal("9.99"), [whole], notes))
+        notes.append(vat.credit_line("A", "a", pieces, Decimal("9.99"), [whole], notes, vat.CENT))
 
     assert sum(Decimal(one["vat"]) for one in notes) == Decimal(whole["vat"])
     assert sum(Decimal(one["amount"]) for one in notes) == Decimal(whole["amount"])

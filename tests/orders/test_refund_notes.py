@@ -16,8 +16,10 @@ from orders import accounting
 from orders.documents import crediting, pdf, sharing, vat
 from orders.documents.tables import Document, DocumentCounter
 from orders.models import Order, Product
+from orders.queries import order_view
 from orders.refunds.again import pay_again
 from orders.refunds.asking import refund
+from orders.returns.asking import ask
 from supervision import testing
 from supervision.ledger import reconciliation
 from supervision.models import Finding, JournalEntry, Notification
@@ -28,6 +30,7 @@ from tests.orders.test_invoices import Broken, invoice, issue, numbers
 from tests.orders.test_payment_hook import refund as refund_at_the_service
 from tests.orders.test_refund_parts import intent_of, refunds_made
 from tests.orders.test_returns import ada, asked, deliver, goods, shop
+from tests.shopping import a_product, place
 from tests.support.console import page, person
 
 __all__ = ["ada", "shop"]
@@ -90,6 +93,23 @@ def test_refunds_of_a_whole_charge_take_back_exactly_its_invoice(shop, delivered
 
     assert [str(one.total) for one in notes(delivered)] == ["0.01", "33.33", "0.05", "46.41"]
     assert by_rate(*notes(delivered)) == by_rate(invoice(delivered))
+    shop.assert_healthy()
+
+
+def test_the_vat_of_a_currency_without_decimals_is_whole(shop, ada):
+    for sku, rate in (("YEN-A", "10"), ("YEN-B", "8")):
+        a_product(sku, price="1000", currency="JPY", vat_rate=rate)
+    key = place(ada, lines=[{"sku": "YEN-A", "quantity": 3}, {"sku": "YEN-B", "quantity": 1}])
+    shop.run()
+    issue()
+    assert [(line["amount"], line["vat"]) for line in invoice(key).body["lines"]] == [("3000.00", "273.00"), ("1000.00", "74.00")]
+
+    given(shop, key, "333")
+    issue()
+    goods(shop, ask(order_view(key), [{"sku": "YEN-A", "quantity": 2}], "too small", by="customer").public_id, ("YEN-A", 2))
+    issue()
+
+    assert [lines(one) for one in notes(key)] == [[("10", "250.00", "23.00"), ("8", "83.00", "6.00")], [("10", "2000.00", "182.00")]]
     shop.assert_healthy()
 
 
@@ -274,7 +294,7 @@ def test_shares_are_exactly_the_amount_and_never_more_than_the_rest(seed, unit):
     chance, step = random.Random(seed), Decimal(unit)
     rates = chance.sample(["22", "10", "5", "4", "0"], chance.randint(1, 5))
     invoiced = [
-        vat.invoice_line(f"{rate}-{one}", "x", chance.randint(1, 9), step * chance.randint(1, 9999), Decimal(rate))
+        vat.invoice_line(f"{rate}-{one}", "x", chance.randint(1, 9), step * chance.randint(1, 9999), Decimal(rate), step)
         for rate in rates
         for one in range(chance.randint(1, 4))
     ]
@@ -285,6 +305,7 @@ def test_shares_are_exactly_the_amount_and_never_more_than_the_rest(seed, unit):
         assert sum(Decimal(one["amount"]) for one in made) == amount
         assert all(Decimal(one["amount"]) % step == 0 for one in made)
         credited += made
+        assert all(Decimal(one["vat"]) % step == 0 for one in (*invoiced, *made))
         for rate, (taken, tax) in vat.by_rate(credited).items():
             whole, whole_tax = vat.by_rate(invoiced)[rate]
             assert 0 <= taken <= whole

@@ -8,10 +8,12 @@ from orders.returns import answers, codes
 from supervision import OutcomeUnknown, PermanentFailure, testing
 from supervision.audit import registry
 from supervision.errors import Refused
-from supervision.models import StepState
+from supervision.models import Signal, StepState
 from supervision.operations import completing, operator_verbs
 from supervision.operations.resuming import resume_from
+from supervision.signals.sending import NewSignal, Sent, send_all, send_signal
 from supervision.testkit.run import Run
+from tests.orders.test_overpaid import beside_a_sender
 from tests.orders.test_returns import ada, asked, delivered, goods, held, shop, stock
 
 __all__ = ["ada", "delivered", "shop"]
@@ -122,6 +124,50 @@ def test_another_report_after_going_back_pays_nothing_back(shop, delivered, serv
     goods(shop, back, ("MUG-BLUE", 2))
 
     refused_without_money(shop, back, delivered, services)
+
+
+def report(back: str, pieces: int) -> Sent:
+    """Tell of so many accepted mugs; the return does not go on by itself."""
+    return send_signal(back, codes.RECEIVED, {"lines": [{"sku": "MUG-BLUE", "accepted": pieces}]}, key=f"{pieces} mugs")
+
+
+def test_a_second_report_is_refused_while_the_first_one_waits_for_its_turn(shop, delivered, services):
+    back = asked(shop, delivered, mugs=2)
+    assert report(back, 1) == Sent.ACCEPTED
+    with pytest.raises(Refused, match="A report on the goods of this return has come already") as refused:
+        report(back, 2)
+    assert refused.value.code == codes.REPORTED
+    assert report(back, 1) == Sent.REPEATED
+    shop.run()
+
+    Run(back).assert_state("Processed")
+    assert services.charged(delivered) == 7980 - 1290
+    assert Signal.objects.filter(run_key=back, taken_by=None).count() == 0
+
+
+def test_of_two_reports_at_the_same_moment_one_is_accepted(shop, delivered):
+    back = asked(shop, delivered, mugs=2)
+    said: list[object] = []
+
+    def second() -> None:
+        try:
+            said.append(report(back, 2))
+        except Refused as problem:
+            said.append(problem.code)
+
+    with beside_a_sender(second):
+        assert report(back, 1) == Sent.ACCEPTED
+
+    assert said == [codes.REPORTED]
+
+
+def test_two_reports_in_one_call_are_refused_together(shop, delivered):
+    back = asked(shop, delivered, mugs=2)
+    payload = {"lines": [{"sku": "MUG-BLUE", "accepted": 1}]}
+
+    with pytest.raises(Refused, match="has come already"):
+        send_all([NewSignal(run=back, name=codes.RECEIVED, key=key, payload=payload) for key in ("a", "b")])
+    assert report(back, 1) == Sent.ACCEPTED
 
 
 @pytest.mark.parametrize("said", ["12,90", [1], "NaN", "12.91", "-1"])

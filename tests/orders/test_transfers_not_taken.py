@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from django.core import mail
 from django.db import transaction
@@ -13,12 +15,14 @@ from orders.payments.beside import TRANSFER_CAME
 from orders.queries import answer, order_view
 from supervision import testing
 from supervision.errors import PermanentFailure, Refused
-from supervision.models import Alert, Signal
-from supervision.operations import pauses, previews
+from supervision.models import Alert, DeadLetter, Incident, Notification, Signal, Submission
+from supervision.operations import operator_verbs, pauses, previews
 from supervision.outbox import notifications
 from supervision.signals.sending import Sent, send_signal
 from supervision.testkit.run import Run
+from tests.engine.kit import incidents
 from tests.orders.test_bank_transfer import shop, waiting
+from tests.orders.test_overpaid import beside_a_sender
 from tests.shopping import ADDRESS, place
 
 __all__ = ["shop", "waiting"]
@@ -271,6 +275,47 @@ def test_a_transfer_of_which_a_failed_agent_noted_nothing_counts_when_the_step_i
     shop.run()
     Run(waiting).assert_state("Processed")
     assert (paying(waiting)["paid"], services.charged(waiting)) == ("25.80", 0)
+
+
+@pytest.fixture
+def unreadable(shop) -> tuple[str, int]:
+    """An order by bank transfer that became a dead letter, and the letter's number."""
+    key = place(payment_method=codes.BANK_TRANSFER)
+    Submission.objects.filter(public_id=key).update(payload="{")
+    shop.run()
+    return key, DeadLetter.objects.get(public_id=key).pk
+
+
+def test_operators_are_told_once_of_the_money_of_an_order_that_is_discarded(shop, unreadable):
+    key, letter = unreadable
+    told(key), told(key, "T2", "4.20")
+    operator_verbs.discard_dead_letter(letter, by="olga", reason="a test order")
+
+    assert [incidents(), incidents()] == [[f"discarded_evidence:{key}"]] * 2
+    row = Incident.objects.get(kind="discarded_evidence")
+    assert row.title == f"The order {key} was discarded, and what had come for it stays: transfer-received (25.80 EUR, 4.20 EUR)."
+    events = [one.payload["event"] for one in Notification.objects.filter(kind="incident") if row.pk in one.payload["incidents"]]
+    assert events == ["opened"]
+
+    operator_verbs.acknowledge_incident(row.pk, by="olga", reason="paid back")
+    assert incidents() == []
+
+
+def test_a_transfer_that_is_told_while_its_order_is_discarded_is_told_to_operators(shop, unreadable):
+    key, letter = unreadable
+    with beside_a_sender(partial(operator_verbs.discard_dead_letter, letter, by="olga", reason="a test order")):
+        told(key)
+
+    assert incidents() == [f"discarded_evidence:{key}"]
+    assert "transfer-received (25.80 EUR)" in Incident.objects.get(kind="discarded_evidence").title
+
+
+def test_an_order_for_which_no_money_has_come_is_discarded_without_a_word(shop, unreadable):
+    key, letter = unreadable
+    send_signal(key, codes.ANSWERED)
+    operator_verbs.discard_dead_letter(letter, by="olga", reason="a test order")
+
+    assert incidents() == []
 
 
 def test_two_full_transfers_at_once_leave_a_surplus(shop, waiting, client):

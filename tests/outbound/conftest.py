@@ -11,6 +11,7 @@ from supervision.postgres import db
 from tests.engine.conftest import engine, noted, store_database, tuned
 from tests.outbound import kit
 from tests.support.people import operator, viewer
+from tests.support.silent_names import silent
 
 
 @pytest.fixture
@@ -60,4 +61,4 @@ def sink() -> Iterator[kit.Sink]:
     made.server.server_close()
 
 
-__all__ = ["engine", "noted", "operator", "store_database", "tuned", "viewer"]
+__all__ = ["engine", "noted", "operator", "silent", "store_database", "tuned", "viewer"]

@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from chaos.look import until
-from supervision.outbox import address_policy, webhooks
+from supervision.outbox import webhooks
 from supervision.outbox.webhooks import Caller
+from supervision.runtime import names
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of this test's own, long").decode()
 BODY = '{"type":"order.processed","timestamp":"2026-01-01T00:00:00Z","data":{"order":"Zk3","seq":3,"status":"processed"}}'
@@ -172,23 +172,6 @@ def test_an_address_of_a_family_that_the_kernel_lacks_is_passed_over(call, recei
     assert call(receiver.url.replace("127.0.0.1", "both.example")).delivered
 
 
-@pytest.fixture
-def silent(monkeypatch):
-    """Name servers that answer no question until the test is over; returns the names that they were asked for."""
-    asked: list[str] = []
-    over = threading.Event()
-
-    def wait(host, *_, **__):
-        asked.append(host)
-        over.wait(30)
-        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
-
-    monkeypatch.setattr(socket, "getaddrinfo", wait)
-    yield asked
-    over.set()
-    until(lambda: not address_policy._looking, what="the end of the lookups")
-
-
 def test_a_name_server_without_an_answer_holds_a_sender_no_longer_than_one_try(call, silent, monkeypatch):
     monkeypatch.setattr(webhooks, "TRY_SECONDS", 0.3)
 
@@ -203,7 +186,7 @@ def test_a_name_server_without_an_answer_holds_a_sender_no_longer_than_one_try(c
 
 def test_names_without_an_answer_take_so_many_threads_and_no_more(call, silent, monkeypatch):
     monkeypatch.setattr(webhooks, "TRY_SECONDS", 0.2)
-    monkeypatch.setattr(address_policy, "MOST_LOOKUPS", 2)
+    monkeypatch.setattr(names, "MOST_LOOKUPS", 2)
 
     errors = [call(f"http://{name}.example/").error for name in ("a", "b", "c")]
 

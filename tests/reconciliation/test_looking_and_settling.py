@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 
 from orders.gateways import payment
+from orders.reconciliation import payment_verbs
 from supervision.errors import ChangedMeanwhile, Refused
 from supervision.ledger import reconciliation
 from supervision.ledger.reconciliation import CannotCompare, CannotSettle
@@ -53,6 +55,39 @@ def test_a_refund_whose_answer_is_lost_is_made_once(services, order, found, mode
     assert services.effects("payment", "refund", order) == 1
     assert services.charged(order) == 0
     assert found(order) == []
+
+
+def test_no_more_is_given_back_than_the_finding_says(services, order, found):
+    stray = charge(order)
+    payment.refund(stray, key=f"{order}:by-hand", amount=580)
+    [finding] = found(order)
+    assert finding.amount == Decimal("20.00")
+    services.fail_refund(payment.refunds_of(stray)[0].id)
+
+    with pytest.raises(CannotSettle, match=r"25\.80 EUR now"):
+        reconciliation.settle(finding.pk, "refund", by="olga", reason="approved for 20.00")
+    assert services.charged(order) == 2580
+    finding.refresh_from_db()
+    assert (finding.amount, finding.closed_at) == (Decimal("25.80"), None)
+
+    reconciliation.settle(finding.pk, "refund", by="olga", reason="all of it")
+    assert services.charged(order) == 0
+
+
+def test_a_refund_that_fails_while_the_finding_is_settled_is_not_given_back_with_it(services, order, found, monkeypatch):
+    stray = charge(order)
+    payment.refund(stray, key=f"{order}:by-hand", amount=580)
+    [finding] = found(order)
+    settle = payment_verbs.act
+
+    def then_it_fails(*about, **how):
+        services.fail_refund(payment.refunds_of(stray)[0].id)
+        return settle(*about, **how)
+
+    monkeypatch.setattr(payment_verbs, "act", then_it_fails)
+    with pytest.raises(CannotSettle, match="it has changed just now"):
+        reconciliation.settle(finding.pk, "refund", by="olga", reason="approved for 20.00")
+    assert services.charged(order) == 2580
 
 
 def test_two_operators_at_once_refund_once(services, order, found):

@@ -126,7 +126,7 @@ class Simulators:
             "CARRIER_URL": self.url,
             "CARRIER_API_KEY": "carrier_test_simulator",
             "CARRIER_WEBHOOK_SECRET": CARRIER_SECRET,
-            "EMAIL_BACKEND": "django.core.mail.backends.smtp.EmailBackend",
+            "EMAIL_BACKEND": "sasproject.mail.EmailBackend",
             "EMAIL_HOST": host,
             "EMAIL_PORT": port,
         }

@@ -1,0 +1,182 @@
+"""Orders that are done, and for which more money has come than their payment takes: operators are told once how much to pay back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from django.db import connection, transaction
+
+from chaos.look import until
+from orders.payments import codes
+from supervision import testing
+from supervision.models import Incident, Notification
+from supervision.operations import completing, operator_verbs
+from supervision.outbox import notifications
+from supervision.postgres import db
+from supervision.signals.sending import Sent, send_signal
+from supervision.testkit.run import Run
+from tests.engine.kit import incidents
+from tests.orders.test_bank_transfer import paying, shop, waiting
+from tests.shopping import ADDRESS, place
+from tests.support.simulators import SECOND_FACTOR
+
+__all__ = ["shop", "waiting"]
+
+NOWHERE = {**ADDRESS, "postal_code": "00000"}  # the carrier does not serve it
+
+
+def told(key: str, reference: str = "T1", amount: str = "25.80", currency: str = "EUR") -> Sent:
+    """Tell the order of a transfer."""
+    return send_signal(key, codes.TRANSFER, {"amount": amount, "currency": currency, "reference": reference}, sent_by="the bank")
+
+
+def deliver() -> None:
+    while notifications.deliver_due():
+        pass
+
+
+def assert_to_pay_back(key: str, amounts: str) -> None:
+    """The order is done, and operators are told once of these amounts, until one of them acknowledges it."""
+    Run(key).assert_state("Processed")
+    deliver()
+    assert [incidents(), incidents()] == [[f"overpaid:{key}"]] * 2
+    row = Incident.objects.get(kind="overpaid")
+    assert row.title.endswith(f"Pay back: {amounts}.")
+    events = [one.payload["event"] for one in Notification.objects.filter(kind="incident") if row.pk in one.payload["incidents"]]
+    assert events == ["opened"]
+
+    operator_verbs.acknowledge_incident(row.pk, by="olga", reason="paid back")
+    deliver()
+    assert incidents() == []
+
+
+def test_a_transfer_that_comes_while_the_customer_confirms_a_card(shop, services):
+    key = place(payment_method=SECOND_FACTOR)
+    shop.run()
+    told(key)
+    services.answer_bank(paying(key)["action_url"])
+    send_signal(key, codes.ANSWERED, {}, key="evt_1")
+    shop.run()
+
+    assert services.charged(key) == 2580
+    assert_to_pay_back(key, "25.80 EUR")
+
+
+def test_a_transfer_beside_what_the_checkout_has_reserved(shop, services, settings):
+    settings.SHOP_CAPTURE = codes.AFTER_BOOKING
+    key = place(shipping_address=NOWHERE)
+    shop.run()
+    told(key)
+    Run(key).resubmit(amend={"shipping_address": ADDRESS})
+    shop.run()
+
+    assert services.charged(key) == 2580
+    assert_to_pay_back(key, "25.80 EUR")
+
+
+def test_a_part_that_came_before_an_operator_charged_a_card(shop, services, waiting):
+    told(waiting, amount="10.00")
+    shop.advance("7d")
+    Run(waiting).assert_state("Error")
+    Run(waiting).resubmit(amend={"payment_method": "pm_card_visa"})
+    shop.run()
+
+    assert services.charged(waiting) == 2580
+    assert_to_pay_back(waiting, "10.00 EUR")
+
+
+def test_a_transfer_after_the_charge(shop, services):
+    key = place(shipping_address=NOWHERE)
+    shop.run()
+    assert told(key) == Sent.LATE
+    Run(key).resubmit(amend={"shipping_address": ADDRESS})
+    shop.run()
+
+    assert_to_pay_back(key, "25.80 EUR")
+
+
+def test_too_much_and_another_currency_and_a_second_transfer(shop, services, waiting):
+    services.faults("carrier", "error_before")
+    told(waiting, "T1", "30.00"), told(waiting, "T2", "5", "CHF")
+    shop.run()
+    assert told(waiting, "T3", "1.50") == Sent.LATE
+    services.clear()
+    shop.advance("10m")
+
+    assert_to_pay_back(waiting, "5 CHF, 5.70 EUR")
+
+
+def test_a_transfer_for_an_order_whose_payment_was_skipped(shop):
+    key = place(payment_method="pm_card_visa_chargeDeclined")
+    shop.run()
+    told(key)
+    Run(key).skip("it is paid by invoice")
+    shop.run()
+
+    assert_to_pay_back(key, "25.80 EUR")
+
+
+@pytest.mark.parametrize(
+    ("result", "amounts"), [({"received": "25.80"}, ""), ({"received": "30.00"}, "4.20 EUR"), ({"method": codes.BANK_TRANSFER}, "")]
+)
+def test_a_payment_that_an_operator_completed_took_what_came(shop, waiting, result, amounts):
+    told(waiting, amount="10.00")
+    shop.advance("7d")
+    told(waiting, "T2", "15.80")
+    completing.complete(waiting, by="olga", reason="by our account", result=result)
+    shop.run()
+
+    if amounts:
+        assert_to_pay_back(waiting, amounts)
+    Run(waiting).assert_state("Processed")
+    deliver()
+    assert incidents() == []
+
+
+@pytest.mark.parametrize("method", ["pm_card_visa", codes.BANK_TRANSFER])
+def test_an_order_that_was_paid_as_it_should_be_is_told_of_to_no_operator(shop, method):
+    key = place(payment_method=method)
+    shop.run()
+    if method == codes.BANK_TRANSFER:
+        told(key)
+        shop.run()
+    Run(key).assert_state("Processed")
+    deliver()
+
+    assert incidents() == []
+
+
+def test_a_transfer_that_is_told_while_its_order_ends(shop):
+    key = place(shipping_address=NOWHERE)
+    shop.run()
+    Run(key).resubmit(amend={"shipping_address": ADDRESS})
+    with beside_a_sender(deliver):
+        assert told(key) == Sent.LATE
+        assert testing.at_once(shop.run) == [None]
+
+    assert_to_pay_back(key, "25.80 EUR")
+
+
+@contextmanager
+def beside_a_sender(work: Callable[[], object]) -> Iterator[None]:
+    """What the block sends is committed only once `work`, in a thread, has ended or waits for it."""
+
+    def in_a_thread() -> None:
+        work()
+        connection.close()
+
+    working = threading.Thread(target=in_a_thread, daemon=True)
+    with transaction.atomic():
+        yield
+        working.start()
+        until(lambda: not working.is_alive() or waits(), what="the end of the work, or its wait")
+    working.join(60)
+    assert not working.is_alive()
+
+
+def waits() -> bool:
+    [(count,)] = db.run("SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))")
+    return bool(count)
