@@ -11,11 +11,9 @@ from orders.queries import order_view
 from supervision import testing
 from supervision.errors import ChangedMeanwhile
 from supervision.testkit.run import Run
-from tests.shopping import a_client, a_product, an_account, place
+from tests.shopping import DECLINED, a_client, a_product, an_account, place
 from tests.support.console import person
 from tests.support.simulators import SECOND_FACTOR
-
-DECLINED = "pm_card_visa_chargeDeclined"
 
 
 @pytest.fixture
