@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 
 from benchmarks.plot import draw
 from benchmarks.results import Results, joined, sources
@@ -34,14 +35,9 @@ def section(runs: Sequence[Results]) -> str:
     return "\n\n".join(parts)
 
 
-def _folded(line: str, width: int = 125) -> str:
-    """Break a line into lines of this width."""
-    words, lines = line.split(), [""]
-    for word in words:
-        if len(lines[-1]) + len(word) > width:
-            lines.append(" ")
-        lines[-1] += (" " if lines[-1].strip() else "") + word
-    return "\n".join(lines)
+def _folded(line: str) -> str:
+    """The line, broken into lines that fit a document."""
+    return fill(line, 125, subsequent_indent=" ", break_long_words=False, break_on_hyphens=False)
 
 
 def write(runs: Sequence[Results], docs: Path = DOCS) -> None:

@@ -12,7 +12,6 @@ from benchmarks.lab import Lab, our_settings
 from sasproject.roles import procfile
 
 PLAIN = ("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING")
-NOOP, SLOW = "noop", "slow"  # steps that do nothing; steps that wait 20 ms
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,14 @@
-"""Headers of pages that a secret address protects."""
+"""Answers that are no pages, and headers of pages that a secret address protects."""
 
 from __future__ import annotations
 
 from django.http import HttpResponse
 from django.utils.cache import add_never_cache_headers
+
+
+def plain(status: int, text: str) -> HttpResponse:
+    """One line of text for a program; caches must not store it."""
+    return HttpResponse(f"{text}\n", status=status, content_type="text/plain; charset=utf-8", headers={"Cache-Control": "no-store"})
 
 
 def private(response: HttpResponse) -> HttpResponse:

@@ -18,6 +18,7 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
+from django.utils.text import capfirst
 
 from supervision import celery, conf
 from supervision.postgres import advice, params
@@ -218,13 +219,9 @@ def check_celery(app_configs: object, **_: Any) -> list[CheckMessage]:
             Error,
             16,
             f"The default database's engine is {engine or 'not set'}; only PostgreSQL holds the state.",
-            _first_upper(advice.current()) + ": its ENGINE is django.db.backends.postgresql.",
+            capfirst(advice.current()) + ": its ENGINE is django.db.backends.postgresql.",
         )
     return found
-
-
-def _first_upper(words: str) -> str:
-    return words[:1].upper() + words[1:]
 
 
 def did_you_mean(word: str, known: Mapping[str, Any] | tuple[str, ...]) -> str:

@@ -13,10 +13,14 @@ from rest_framework.test import APIClient
 
 from orders import services
 from orders.models import Product
+from orders.queries import answer, order_view
 from supervision.intake.consuming import consume_batch
+from supervision.outbox import notifications
 
 PASSWORD = "correct-horse-battery"
 ADDRESS = {"name": "Ada L.", "line1": "Via Roma 1", "line2": "", "city": "Torino", "postal_code": "10121", "country": "IT"}
+NOWHERE = {**ADDRESS, "postal_code": "00000"}  # the carrier does not serve it
+DECLINED = "pm_card_visa_chargeDeclined"
 
 
 def a_product(sku: str = "MUG-BLUE", **facts: Any) -> Product:
@@ -69,8 +73,23 @@ def place(account: User | None = None, **changes: Any) -> str:
 
 def order(client: APIClient, *, consumed: bool = False, **changes: Any) -> str:
     """Place an order at the API, and let a consumer take it up if `consumed`; returns its public id."""
-    answer = client.post("/api/v1/orders/", a_request(**changes))
-    assert answer.status_code == 202, answer.content
+    placed = client.post("/api/v1/orders/", a_request(**changes))
+    assert placed.status_code == 202, placed.content
     if consumed:
         consume_batch(born=False)
-    return str(answer.json()["id"])
+    return str(placed.json()["id"])
+
+
+def paying(key: str) -> dict[str, Any]:
+    """What the shop answers about the payment of an order."""
+    view = order_view(key)
+    assert view is not None
+    return answer(view)["payment"]
+
+
+def later(shop: Any, time: str) -> None:
+    """Let this time pass, and send and perform all that is due then."""
+    shop.advance(time)
+    while notifications.deliver_due():
+        shop.run()
+    shop.run()

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 from supervision.embedded import binaries
@@ -33,16 +34,24 @@ def named(requirement: str) -> tuple[str, str]:
     return name.lower(), version.strip()
 
 
+@cache
+def imports() -> dict[Path, set[str]]:
+    """What each module of the engine imports, by its first name."""
+    found: dict[Path, set[str]] = {}
+    for path in (ROOT / "supervision").rglob("*.py"):
+        names = found[path] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names.add(node.module.split(".")[0])
+    return found
+
+
 def imported(*parts: str) -> set[str]:
     """The distributions of other projects that modules of the engine import. parts: rooms to leave out."""
-    found = set()
-    for path in (ROOT / "supervision").rglob("*.py"):
-        if set(path.relative_to(ROOT).with_suffix("").parts) & set(parts):
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
-            found |= {name.split(".")[0] for name in names}
+    left = [names for path, names in imports().items() if not set(path.relative_to(ROOT).with_suffix("").parts) & set(parts)]
+    found = set().union(*left)
     return {DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in found - sys.stdlib_module_names - {"supervision"}}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import NamedTuple
 
 from allauth.mfa.models import Authenticator
@@ -37,14 +36,6 @@ def reset(account: User, *, by: str, reason: str) -> Done:
         log(account, account, f"second factors reset by {by}: {reason}"[:2000])
         telling.tell(account, telling.RESET)
     return Done(factors, _end_sessions(account))
-
-
-def shell_user() -> str:
-    """The name of the shell's user."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "the shell"
 
 
 def _end_sessions(account: User) -> int:

@@ -10,6 +10,7 @@ from django.views.decorators.http import require_POST
 
 from orders.gateways.carrier_events import BadEvent, NotGenuine, read
 from orders.parcels import events
+from orders.responses import plain
 
 log = logging.getLogger(__name__)
 
@@ -21,14 +22,10 @@ MOST_BYTES = 100_000
 def carrier(request: HttpRequest) -> HttpResponse:
     """200 once the event is stored, or was stored before; 400 without a valid signature or with a body that is no event."""
     if len(request.body) > MOST_BYTES:
-        return _told(413, "This event is too large.")
+        return plain(413, "This event is too large.")
     try:
         event = read(request.body, request.headers.get("X-Signature", ""))
     except (NotGenuine, BadEvent) as problem:
         log.warning("a webhook of the carrier was refused: %s", problem)
-        return _told(400, f"{problem}.")
-    return _told(200, events.receive(event))
-
-
-def _told(status: int, text: str) -> HttpResponse:
-    return HttpResponse(f"{text}\n", status=status, content_type="text/plain; charset=utf-8", headers={"Cache-Control": "no-store"})
+        return plain(400, f"{problem}.")
+    return plain(200, events.receive(event))

@@ -57,6 +57,7 @@ class OrderFilter(admin.SimpleListFilter):
 class PaymentEventAdmin(ReadOnlyAdmin):
     """Payment events, the newest first, each with its order and what became of it."""
 
+    seen_with = SEES_EVENTS
     list_display = ["kind", "of_order", "intent", "event_id", "became", "age"]
     list_display_links = None
     list_filter = [KindFilter, OrderFilter]
@@ -66,12 +67,6 @@ class PaymentEventAdmin(ReadOnlyAdmin):
     search_help_text = _("event, payment, order number, or the order's public id")
     found_by = ("event_id", "intent", "order_key")
     empty_means = _("The payment service has told nothing in the last 30 days. Are its webhooks set up?")
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return request.user.has_perm(SEES_EVENTS)
-
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return self.has_view_permission(request)
 
     def get_queryset(self, request: HttpRequest) -> Any:
         order = Order.objects.filter(public_id=OuterRef("order_key"))

@@ -10,6 +10,7 @@ from django.views.decorators.http import require_POST
 
 from orders.gateways.payment_events import NotGenuine, read
 from orders.payments import events
+from orders.responses import plain
 
 log = logging.getLogger(__name__)
 
@@ -21,16 +22,12 @@ MOST_BYTES = 1_000_000
 def stripe(request: HttpRequest) -> HttpResponse:
     """200 once the event is stored, or was stored before; 400 without a valid signature. Other errors: the service tells it again."""
     if len(request.body) > MOST_BYTES:
-        return _told(413, "This event is too large.")
+        return plain(413, "This event is too large.")
     try:
         event = read(request.body, request.headers.get("Stripe-Signature", ""))
     except NotGenuine as problem:
         log.warning("a webhook of the payment service was refused: %s", str(problem)[:200])
-        return _told(400, "Stripe-Signature: expected a valid signature of this body that is at most five minutes old.")
+        return plain(400, "Stripe-Signature: expected a valid signature of this body that is at most five minutes old.")
     if event is None:
-        return _told(200, "The shop has no use for this event.")
-    return _told(200, "Stored." if events.receive(event) else "Stored before.")
-
-
-def _told(status: int, text: str) -> HttpResponse:
-    return HttpResponse(f"{text}\n", status=status, content_type="text/plain; charset=utf-8", headers={"Cache-Control": "no-store"})
+        return plain(200, "The shop has no use for this event.")
+    return plain(200, "Stored." if events.receive(event) else "Stored before.")

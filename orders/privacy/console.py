@@ -55,9 +55,6 @@ class ErasureAdmin(ReadOnlyAdmin):
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm(sees_erasures(request))
 
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return self.has_view_permission(request)
-
     @display(description=_("number"))
     def number(self, obj: Erasure) -> str:
         return str(obj.pk)

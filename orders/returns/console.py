@@ -24,6 +24,7 @@ SEES_RETURNS = "orders.view_order"  # an account that may see orders may see wha
 class ReturnAdmin(ReadOnlyAdmin):
     """Returns, newest first, with the state of each one's run."""
 
+    seen_with = SEES_RETURNS
     list_display = ["name", "state", "asked_by", "why", "age"]
     list_display_links = None
     ordering = ["-pk"]
@@ -31,12 +32,6 @@ class ReturnAdmin(ReadOnlyAdmin):
     search_fields = ["number"]
     search_help_text = _("number of the return or of the order, or the order's public id")
     empty_means = _("No customer has asked to give goods back.")
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return request.user.has_perm(SEES_RETURNS)
-
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return self.has_view_permission(request)
 
     def get_queryset(self, request: HttpRequest) -> Any:
         run = Run.objects.filter(key=OuterRef("public_id"))

@@ -35,18 +35,13 @@ class ApprovalAdmin(PageAdmin):
     """Verbs that wait for another operator, and what was decided."""
 
     empty_means = _("No request: no verb waits for a second operator.")
+    seen_with = "supervision.view_run"
     list_display = ["what", "amount", "order", "asked_by", "standing", "decided_by", "age"]
     list_filter = [("state", admin.ChoicesFieldListFilter)]
     ordering = ["-pk"]
     aged_from = "asked_at"
     order_of = attrgetter("order_key")
     takes_posts = True
-
-    def has_view_permission(self, request: HttpRequest, obj: Approval | None = None) -> bool:
-        return request.user.has_perm("supervision.view_run")
-
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return self.has_view_permission(request)
 
     @display(description=_("Request"))
     def what(self, obj: Approval) -> str:

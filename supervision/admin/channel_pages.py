@@ -242,6 +242,7 @@ class TellingAdmin(ReadOnlyAdmin):
     """The log of alerts sent out."""
 
     empty_means = _("No alert was sent to a channel.")
+    seen_with = "supervision.view_run"
     list_display = ["event", "incident_id", "channel", "outcome", "attempt", "age"]
     list_filter = ["channel"]
     list_select_related = ["channel"]
@@ -249,12 +250,6 @@ class TellingAdmin(ReadOnlyAdmin):
     readonly_fields = fields
     ordering = ["-pk"]
     aged_from = "created_at"
-
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return self.has_view_permission(request)
-
-    def has_view_permission(self, request: HttpRequest, obj: Telling | None = None) -> bool:
-        return request.user.has_perm("supervision.view_run")
 
     @display(description=_("Outcome"))
     def outcome(self, obj: Telling) -> str:

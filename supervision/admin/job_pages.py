@@ -35,18 +35,12 @@ class JobAdmin(PageAdmin):
     """The list of jobs, the newest first."""
 
     empty_means = _("No job has been started. A job does one verb to all orders that the filters of a list find.")
+    seen_with = SEES_JOBS
     list_display = ["name", "standing", "progress", "started_by", "conditions", "age"]
     list_filter = [("state", admin.ChoicesFieldListFilter)]
     ordering = ["-started_at", "-id"]
     aged_from = "started_at"
     takes_posts = True
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Accounts that see all orders see jobs."""
-        return request.user.has_perm(SEES_JOBS)
-
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm(SEES_JOBS)
 
     @display(description=_("Job"))
     def name(self, obj: Job) -> str:

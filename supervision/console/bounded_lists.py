@@ -111,9 +111,11 @@ class ReadOnlyAdmin(ModelAdmin):
 
     aged_from: the column from which `age` counts. found_by: the columns that may equal what is typed into the search box.
     order_of: the public id of a row's order, if the list names orders. empty_means: what it means that there is no row.
-    one_line: on a phone a row is one line, with its name, state and money.
+    one_line: on a phone a row is one line, with its name, state and money. seen_with: the permission that shows the list, where
+    it is not the model's own.
     """
 
+    seen_with = ""
     aged_from = ""
     found_by: Sequence[str] = ()
     order_of: Callable[[Any], str] | None = None
@@ -127,6 +129,13 @@ class ReadOnlyAdmin(ModelAdmin):
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return BoundedChangeList
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.has_perm(self.seen_with) if self.seen_with else super().has_view_permission(request, obj)
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        """Whether the console's index names the list: where it shows anything."""
+        return self.has_view_permission(request)
 
     def has_add_permission(self, request: HttpRequest, *args: Any) -> bool:
         return False

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.mail import EmailMessage
-from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext as _
 
 from supervision.incidents.lifecycle import WARNING, Cause, detector
 from supervision.jobs import reading
 from supervision.jobs.acting import in_words
 from supervision.models import Job, Notification
+from supervision.outbox.incident_mail import link
 from supervision.outbox.notifications import handler, mail_domain
 from supervision.postgres import db
 
@@ -41,15 +40,6 @@ def standing_still() -> Iterator[Cause]:
         yield Cause(kind=JOB_STOPPED, key=f"{JOB_STOPPED}:{pk}", title=title, severity=WARNING, orders=left, since=since)
 
 
-def link(pk: int) -> str:
-    """The address of a job's page, under PUBLIC_URL. Without that setting it has no host."""
-    try:
-        page = reverse("admin:supervision_job_change", args=[pk])
-    except NoReverseMatch:  # an application without the console
-        page = ""
-    return f"{getattr(settings, 'PUBLIC_URL', '')}{page}"
-
-
 @handler("job", within=GIVEN_UP_AFTER)
 def mail_starter(notification: Notification) -> None:
     """Mail the end of a job to the account that it acted for, under a stable Message-ID; nothing if that has no address."""
@@ -67,7 +57,7 @@ def mail_starter(notification: Notification) -> None:
     ]
     EmailMessage(
         subject=_("Job %(number)s is done: %(done)s of %(total)s orders") % facts,
-        body="\n".join([*lines, "", link(job.pk)]),
+        body="\n".join([*lines, "", link(job.pk, "job")]),
         to=[address],
         headers={"Message-ID": f"<job-{job.pk}-{notification.pk}@{mail_domain()}>"},
     ).send()

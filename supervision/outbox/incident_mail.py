@@ -20,10 +20,10 @@ from supervision.runtime.humanize import utc
 GIVEN_UP_AFTER = timedelta(days=3)
 
 
-def link(incident_id: int) -> str:
-    """The address of an incident's page, under PUBLIC_URL. Without that setting it has no host."""
+def link(pk: int, of: str = "incident") -> str:
+    """The address of the page of an incident, or of a row of this model, under PUBLIC_URL. Without that setting it has no host."""
     try:
-        page = reverse("admin:supervision_incident_change", args=[incident_id])
+        page = reverse(f"admin:supervision_{of}_change", args=[pk])
     except NoReverseMatch:  # an application without the console
         page = ""
     return f"{getattr(settings, 'PUBLIC_URL', '')}{page}"

@@ -20,7 +20,6 @@ from supervision.store.failure_sql import STILL_OPEN
 
 PAGE = 2000  # open alerts that one pass reads; new ones beyond it wait for the next pass
 STEP_ERROR = "step_error"
-STARVATION = "starvation"
 
 _page_after = 0
 

@@ -5,15 +5,10 @@ Each has its safety argument and follows the same rules as those in `step_sql`. 
 
 from __future__ import annotations
 
-
-def known_only(run: str) -> str:
-    """A condition: the code whose labels are in `known` knows the version of this run.
-
-    Its first part is uncorrelated, as for pauses: while the code knows every registered version, no run's version is read.
-    """
-    return f"""(NOT EXISTS (SELECT FROM supervision_workflowversion w WHERE w.name || ' ' || w.version <> ALL (%(known)s::text[]))
-            OR (SELECT k.workflow || ' ' || k.version FROM supervision_run k WHERE k.id = {run}) = ANY (%(known)s::text[]))"""
-
+# A condition: the code whose labels are in `known` knows the version of the run of the step `s`. Its first part is uncorrelated, as
+# for pauses: while the code knows every registered version, no run's version is read.
+KNOWN_ONLY = """(NOT EXISTS (SELECT FROM supervision_workflowversion w WHERE w.name || ' ' || w.version <> ALL (%(known)s::text[]))
+            OR (SELECT k.workflow || ' ' || k.version FROM supervision_run k WHERE k.id = s.run_id) = ANY (%(known)s::text[]))"""
 
 _FACTS = """s.run_id, s.direction, s.position, s.attempt, s.started_at IS NOT NULL, s.failure_count, s.dispatch_count,
        s.awaits IS NOT NULL"""
@@ -36,7 +31,7 @@ HOLD_OVERDUE = f"""
 SELECT {_FACTS}
   FROM supervision_stepstate s
  WHERE s.process_state = 'Processing' AND s.complete_by < now() AND s.run_id NOT IN (SELECT unnest(%(passed_over)s::bigint[]))
-       AND {known_only("s.run_id")}
+       AND {KNOWN_ONLY}
  ORDER BY s.complete_by LIMIT %(limit)s
    FOR UPDATE OF s SKIP LOCKED
 """

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from supervision.states import BOUND_TO, SENT_HOME
 from supervision.store.bounds.reachable_sql import REACHABLE
-from supervision.store.failure_sql import known_only
+from supervision.store.failure_sql import KNOWN_ONLY
 
 # Up to `limit` submissions that no other consumer is reading, oldest first. SKIP LOCKED: a second consumer takes other ones.
 # The lock is held until the runs are written and `consumed_at` is set, so a submission becomes one run or one dead
@@ -113,7 +113,7 @@ DUE = f"""s.process_state = 'Pending' AND s.not_before IS NOT NULL AND s.turn_at
             SELECT FROM supervision_stepstate b WHERE b.run_id = s.run_id AND b.process_state || '' = 'Processing'
                AND (s.after IS NULL OR b.direction = 'do')))
        AND {NOT_PAUSED}
-       AND {known_only("s.run_id")}"""
+       AND {KNOWN_ONLY}"""
 
 ANY_DUE = f"""SELECT s.turn_at FROM supervision_stepstate s WHERE {DUE} AND s.agent <> ALL (%(shut)s::text[])
    AND {REACHABLE} AND s.turn_at >= %(since)s::timestamptz ORDER BY s.turn_at LIMIT 1"""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from orders.models import Order
-from supervision.jobs import working
 from supervision.models import Job, StepEvent
-from tests.support.console import fail, place, state
+from tests.support.console import fail, finish, place, state
 
 JOBS = "/api/v1/jobs/"
 pytestmark = pytest.mark.django_db
@@ -15,11 +14,6 @@ pytestmark = pytest.mark.django_db
 
 def body(**changes):
     return {"verb": "resubmit", "filter": {"process_state": "Error"}, "reason": "the bank is back", **changes}
-
-
-def finish():
-    while working.turn(rest=0.0):
-        pass
 
 
 def test_a_dry_run_says_what_would_happen_and_does_nothing(operator):

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
 
-from supervision import testing
-from tests.engine.conftest import empty_the_store, store_database, tuned
+from tests.engine.conftest import emptied, store_database, tuned
 from tests.support.console import person
 
 __all__ = ["store_database", "tuned"]
@@ -24,19 +22,8 @@ def shop(store_database: None, django_db_blocker: Any, tuned: Any, settings: Any
     """An empty store and no broker. An order of two mugs costs 25.80 EUR: more than the limit."""
     settings.API_THROTTLE = None
     tuned(APPROVAL_ABOVE={"": "20"})
-    with django_db_blocker.unblock(), testing.quiet():
-        _empty()
-        try:
-            yield
-        finally:
-            _empty()
-            connection.close()
-
-
-def _empty() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(";".join(f"DELETE FROM {table}" for table in SHOPS))  # noqa: S608 - the names above
-    empty_the_store()
+    with emptied(django_db_blocker, *SHOPS):
+        yield
 
 
 @pytest.fixture

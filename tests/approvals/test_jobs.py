@@ -10,7 +10,7 @@ from django.test import Client
 
 from supervision.approvals import deciding
 from supervision.errors import AwaitsApproval, NotPermitted, Refused
-from supervision.jobs import selection, steering, working
+from supervision.jobs import selection, steering
 from supervision.models import Approval, Job, JobResult, StepEvent, StepState
 from supervision.operations import operator_verbs
 from tests.shopping import a_client
@@ -24,11 +24,6 @@ WHY = "the bank lost them"
 def limit(tuned: Any) -> None:
     """Above one order of 25.80 EUR and below two: each order alone would pass."""
     tuned(APPROVAL_ABOVE={"": "30"})
-
-
-def finish() -> None:
-    while working.turn(rest=0.0):
-        pass
 
 
 def start(olga: User, verb: str = "skip", **given: str) -> Job:
@@ -48,7 +43,7 @@ def test_orders_that_would_pass_one_by_one_wait_together(olga: User, bob: User):
     orders = console.fail(2)
 
     job = start(olga)
-    finish()
+    console.finish()
 
     asked = Approval.objects.get()
     assert (job.state, job.approval, job.stopped_by) == ("stopped", asked.pk, "olga")
@@ -58,7 +53,7 @@ def test_orders_that_would_pass_one_by_one_wait_together(olga: User, bob: User):
     assert outcomes() == {"waiting"}
 
     deciding.approve(asked.pk, by=bob, reason="seen")
-    finish()
+    console.finish()
 
     job.refresh_from_db()
     assert (job.state, job.done, job.failed) == ("done", 2, 0)
@@ -71,7 +66,7 @@ def test_orders_above_the_limit_do_not_ask_again_once_the_job_is_approved(olga: 
     steering.start_chosen("skip", [selection.Seen(one.public_id, 1) for one in (first, second)], by=olga, reason=WHY)
 
     deciding.approve(Approval.objects.get().pk, by=bob, reason="seen")
-    finish()
+    console.finish()
 
     assert outcomes() == {"done"}
     with pytest.raises(AwaitsApproval):  # outside the job the limit holds as before
@@ -93,7 +88,7 @@ def test_a_job_that_is_not_approved_cannot_be_resumed(olga: User, bob: User, end
 
     with pytest.raises(Refused, match=words) as refused:
         steering.resume(job.pk, by=bob, reason="go on")
-    finish()
+    console.finish()
 
     assert refused.value.code == "not_approved"
     assert states(orders) == {"Error"}
@@ -106,10 +101,10 @@ def test_an_approved_job_may_be_stopped_and_resumed(olga: User, bob: User):
     deciding.approve(job.approval or 0, by=bob, reason="seen")
 
     steering.stop(job.pk, by=olga, reason="wait")
-    finish()
+    console.finish()
     assert states(orders) == {"Error"}
     steering.resume(job.pk, by=olga, reason="go on")
-    finish()
+    console.finish()
 
     assert states(orders) == {"Processing"}
 
@@ -126,7 +121,7 @@ def test_a_running_job_stops_before_it_moves_more_together_than_needs_no_approva
     assert (job.state, job.approval) == ("running", None)
     charged_meanwhile(orders)
 
-    finish()
+    console.finish()
 
     job.refresh_from_db()
     assert (job.state, job.position, job.moved) == ("stopped", 1, [["25.80", "EUR"]])
@@ -135,13 +130,13 @@ def test_a_running_job_stops_before_it_moves_more_together_than_needs_no_approva
 
     with pytest.raises(AwaitsApproval):
         steering.resume(job.pk, by=olga, reason="go on")
-    finish()
+    console.finish()
     assert JobResult.objects.filter(outcome="done").count() == 1
     request = Approval.objects.get()
     assert request.stake == [["77.40", "EUR"]]  # all that the job moves, with what it has moved
 
     deciding.approve(request.pk, by=bob, reason="seen")
-    finish()
+    console.finish()
     assert outcomes() == {"done"}
     assert Job.objects.get().moved == [["77.40", "EUR"]]
 
@@ -160,7 +155,7 @@ def test_what_a_verb_that_failed_would_have_moved_does_not_count(olga: User, tun
         undo(locked, *args, **fields)
 
     monkeypatch.setattr(operator_verbs, "_undo", failing_once)
-    finish()
+    console.finish()
 
     job.refresh_from_db()
     assert (job.state, job.moved, outcomes()) == ("done", [["25.80", "EUR"]], {"failed", "done"})
@@ -175,7 +170,7 @@ def test_an_approved_job_whose_limit_was_raised_meanwhile_goes_on(olga: User, bo
     charged_meanwhile([late])
     tuned(APPROVAL_ABOVE={"": "100"})
 
-    finish()
+    console.finish()
 
     assert outcomes() == {"done"}
 
@@ -191,11 +186,11 @@ def test_a_job_that_was_approved_for_little_moves_no_more(olga: User, bob: User,
 
     with pytest.raises(AwaitsApproval):
         steering.resume(job.pk, by=olga, reason="now")
-    finish()
+    console.finish()
     assert outcomes() == {"waiting"}
 
     deciding.approve(Approval.objects.latest("pk").pk, by=bob, reason="both, then")
-    finish()
+    console.finish()
     assert outcomes() == {"done"}
 
 
@@ -210,7 +205,7 @@ def test_a_job_that_is_resumed_under_an_approval_acts_for_the_operator_who_resum
     with pytest.raises(AwaitsApproval) as waits:
         steering.resume(job.pk, by=dora, reason="go on")
     deciding.approve(waits.value.approval, by=bob, reason="seen")
-    finish()
+    console.finish()
 
     job.refresh_from_db()
     assert (job.state, job.started_by, outcomes()) == ("done", "dora", {"done"})

@@ -46,7 +46,6 @@ __all__ = ["ada", "delivered", "olga", "shop"]
 
 BY = {ReturnLine: "of__order_key"}
 OF_AN_ORDER = (Parcel, Return, Returnable, ReturnLine, Refund, MailAgain, PaymentAdjustment)
-DAYS = 3650
 
 
 def told(shop) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import threading
 import time
@@ -11,7 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from benchmarks.network.proxy import Proxy, precise_loop
+from benchmarks.network.proxy import Proxy
+from tests.support.trips import running
 
 
 @contextmanager
@@ -25,21 +25,10 @@ def proxied(delay: float) -> Iterator[tuple[Proxy, socket.socket]]:
             served.sendall(2 * data)
         served.close()
 
-    loop, begun = precise_loop(), threading.Event()
     proxy = Proxy("127.0.0.1", listening.getsockname()[1], delay=delay)
-
-    def pass_on() -> None:
-        asyncio.set_event_loop(loop)
-        loop.run_until_complete(proxy.listen())
-        begun.set()
-        loop.run_forever()
-
-    for work in (serve, pass_on):
-        threading.Thread(target=work, daemon=True).start()
-    assert begun.wait(30)
-    with socket.create_connection(("127.0.0.1", proxy.port)) as client:
+    threading.Thread(target=serve, daemon=True).start()
+    with running(proxy), socket.create_connection(("127.0.0.1", proxy.port)) as client:
         yield proxy, client
-    loop.call_soon_threadsafe(loop.stop)
     listening.close()
 
 

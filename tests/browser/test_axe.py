@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 import pytest
 
 from tests.support.axe import DARK_PHONE, LOOKS, WIDE, Look, findings, looking
+from tests.support.serving import Handler, serving
 
 pytestmark = pytest.mark.browser
 
@@ -57,34 +56,22 @@ SERVED = {
 }
 
 
-class Server(BaseHTTPRequestHandler):
+class Server(Handler):
     """The three files above; the style sheet a second late."""
 
-    def do_GET(self) -> None:
+    def get(self) -> None:
         kind, text = SERVED.get(self.path, ("text/plain", ""))
         if self.path == "/late.css":
             time.sleep(1)
-        self.send_response(200)
-        self.send_header("Content-Type", kind)
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def log_message(self, *args: object) -> None:
-        """Say nothing."""
+        self.answer(200, text.encode(), kind)
 
 
 def test_a_page_is_looked_at_with_its_styles(chromium: Any):
     """An answer to a click can be read before its style sheet is there; a link then has the browser's own colours."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        with looking(chromium, DARK_PHONE, base_url=f"http://127.0.0.1:{server.server_port}") as context:
-            page = context.new_page()
-            page.goto("/first")
-            page.get_by_role("link").click()
-            page.locator("#last").wait_for(state="attached")
+    with serving(Server) as url, looking(chromium, DARK_PHONE, base_url=url) as context:
+        page = context.new_page()
+        page.goto("/first")
+        page.get_by_role("link").click()
+        page.locator("#last").wait_for(state="attached")
 
-            assert findings(page) == []
-    finally:
-        server.shutdown()
-        server.server_close()
+        assert findings(page) == []

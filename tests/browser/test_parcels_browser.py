@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.browser.test_storefront_browser import PATIENCE, expect, running_shop
+from tests.browser.test_storefront_browser import PATIENCE, expect, fill_address, running_shop
 from tests.support.shop import Shop, until
 
 __all__ = ["running_shop"]
@@ -34,15 +34,7 @@ def test_an_order_of_two_warehouses_shows_where_each_parcel_is(chromium: Any, ru
         page.get_by_role("button", name="Add to cart").click()
         expect(page.locator("#cart-count")).to_contain_text(str(count))
     page.goto("/checkout/")
-    for label, text in {
-        "E-mail": "ada@example.com",
-        "Full name": "Ada L.",
-        "Street and number": "Via Roma 1",
-        "Postal code": "10121",
-        "City": "Torino",
-    }.items():
-        page.get_by_label(label, exact=True).fill(text)
-    page.get_by_label("Country").select_option("IT")
+    fill_address(page)
     page.get_by_label("Visa test card").check()
     page.get_by_role("button", name="Order and pay").click()
     expect(page).to_have_url(re.compile(r"/orders/[\w-]+/$"))

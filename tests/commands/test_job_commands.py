@@ -5,18 +5,17 @@ from __future__ import annotations
 import pytest
 from django.core.management.base import CommandError
 
-from supervision.jobs import working
 from supervision.models import Job, StepEvent
 from supervision.operations import operator_verbs
 from tests.commands.conftest import Manage
+from tests.support import console
 from tests.support.console import fail, place, state
 
 pytestmark = pytest.mark.django_db
 
 
 def finish() -> Job:
-    while working.turn(rest=0.0):
-        pass
+    console.finish()
     return Job.objects.get()
 
 

@@ -11,10 +11,9 @@ from django.test import Client
 from django.urls import reverse
 
 from orders.models import Order
-from supervision.jobs import working
 from supervision.models import Alert, Job, JobResult, Run
 from supervision.operations import operator_verbs
-from tests.support.console import ORDERS, fail, hidden, person, place, state, stop_at
+from tests.support.console import ORDERS, fail, finish, hidden, person, place, state, stop_at
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_hints")]
 WHY = {"reason": "the bank is back"}
@@ -22,11 +21,6 @@ WHY = {"reason": "the bank is back"}
 
 def bulk(verb: str, query: str) -> str:
     return f"{ORDERS}bulk/{verb}/?{query}"
-
-
-def finish() -> None:
-    while working.turn(rest=0.0):
-        pass
 
 
 def confirmed(client: Client, verb: str, query: str) -> Job:

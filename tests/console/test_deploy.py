@@ -148,15 +148,12 @@ def units(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def analyze(units: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["systemd-analyze", *words], cwd=units, capture_output=True, text=True, timeout=60, check=False)
+
+
 def test_systemd_finds_nothing_wrong_with_the_units(units: Path):
-    said = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", *(f"./{name}" for name in UNITS)],
-        cwd=units,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    said = analyze(units, "verify", "--man=no", *(f"./{name}" for name in UNITS))
 
     complaints = [line for line in said.stderr.splitlines() if "sas" in line]
     assert (said.returncode, complaints) == (0, [])
@@ -169,14 +166,7 @@ def test_each_unit_is_exposed_to_little(units: Path, name: str):
     if "autoscale" not in name:  # `units` replaced the user, who does not exist here
         (units / unit).write_text((units / unit).read_text().replace("User=root", "User=nobody"))
 
-    said = subprocess.run(
-        ["systemd-analyze", "security", "--offline=true", "--threshold=30", f"./{unit}"],
-        cwd=units,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    said = analyze(units, "security", "--offline=true", "--threshold=30", f"./{unit}")
 
     assert said.returncode == 0, said.stdout[-400:]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from supervision.jobs import steering, working
+from supervision.jobs import steering
 from supervision.models import Job
 from supervision.operations import operator_verbs
-from tests.support.console import ATTACK, fail, state
+from tests.support.console import ATTACK, fail, finish, state
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_hints")]
 JOBS = "/admin/supervision/job/"
@@ -16,11 +16,6 @@ JOBS = "/admin/supervision/job/"
 
 def a_job(reason: str = "the bank is back") -> Job:
     return steering.start("resubmit", {"error_code": "refused"}, by="command (olga)", reason=reason)
-
-
-def finish() -> None:
-    while working.turn(rest=0.0):
-        pass
 
 
 def page(client: Client, job: Job, query: str = "") -> str:

@@ -17,13 +17,12 @@ import pytest
 from django.db import connection
 
 from supervision import testing
-from supervision.agent import registered
 from supervision.models import Child, Run, Signal, StepState
 from supervision.signals.sending import NewSignal, send_all
-from supervision.workflow import _newest, _workflows
 from tests.crash.graph_cases import GraphCase, cases
 from tests.support import forked
 from tests.support.shop import until
+from tests.support.workers import registries_kept
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDERS = 2
@@ -42,14 +41,10 @@ def server() -> Iterator[forked.Server]:
 @pytest.fixture
 def graphs(sas) -> Iterator[ModuleType]:
     """The module of the processes, whose workflows are also known here, because a sender checks the signals' names."""
-    registries = (registered, _workflows, _newest)
-    before = [dict(registry) for registry in registries]
-    module = import_module("tests.crash.graphs")
-    module.declare()
-    yield module
-    for registry, kept in zip(registries, before, strict=True):
-        registry.clear()
-        registry.update(kept)
+    with registries_kept():
+        module = import_module("tests.crash.graphs")
+        module.declare()
+        yield module
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=str(case), marks=[] if case.in_slice else pytest.mark.nightly) for case in cases()])

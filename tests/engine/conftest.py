@@ -7,6 +7,7 @@ fixture empties the store afterwards. Deleting a few rows is quicker than trunca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -28,7 +29,11 @@ __all__ = ["no_hints", "operator", "viewer"]
 QUEUES = ("agent.alpha", "agent.beta", "agent.gamma", "scheduler", "submissions", "supervisor")
 
 
-def empty_the_store() -> None:
+def empty_the_store(*tables: str) -> None:
+    """Delete every row of the engine, every account, and first the rows of these tables."""
+    with connection.cursor() as cursor:
+        for table in tables:
+            cursor.execute(f"DELETE FROM {table}")  # noqa: S608 - the tests' own names
     testing.clean()
     rewrite("DELETE FROM django_admin_log; DELETE FROM auth_user")
 
@@ -38,17 +43,24 @@ def store_database(sas_database: None) -> None:
     """The test database, also for sessions in which no test has pytest-django's mark."""
 
 
-@pytest.fixture
-def engine(store_database: None, django_db_blocker: Any) -> Iterator[None]:
-    """An empty store, the toy workflows, no broker."""
+@contextmanager
+def emptied(django_db_blocker: Any, *tables: str) -> Iterator[None]:
+    """Real commits to an empty store without a broker; the store and these tables are empty again afterwards."""
     with django_db_blocker.unblock(), testing.quiet():
-        empty_the_store()
-        toy.reset()
+        empty_the_store(*tables)
         try:
             yield
         finally:
-            empty_the_store()
+            empty_the_store(*tables)
             connection.close()
+
+
+@pytest.fixture
+def engine(store_database: None, django_db_blocker: Any) -> Iterator[None]:
+    """An empty store, the toy workflows, no broker."""
+    with emptied(django_db_blocker):
+        toy.reset()
+        yield
 
 
 @pytest.fixture

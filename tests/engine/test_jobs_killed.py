@@ -5,23 +5,19 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-from supervision.insight import directory
 from supervision.jobs import steering, working
 from supervision.models import Job, JobResult, StepEvent
 from tests.engine import kit
+from tests.engine.test_jobs import own_list
+from tests.support.forked import state_of
+
+__all__ = ["own_list"]
 
 pytestmark = pytest.mark.usefixtures("engine", "own_list")
 ORDERS = 60
-
-
-@pytest.fixture
-def own_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine's own list: the toy workflows have no rows of the shop."""
-    monkeypatch.setattr(directory, "_used", [directory.Directory()])
 
 
 def started(verb: str = "resubmit") -> tuple[Job, list[str]]:
@@ -71,14 +67,10 @@ def test_a_process_killed_before_a_job_is_committed_leaves_none():
     assert kit.idle_states(keys) == {"Error"}
 
 
-def is_stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
-
-
 def test_a_process_that_freezes_in_a_batch_loses_it_and_writes_nothing_when_it_wakes():
     job, keys = started()
     frozen = kit.Process("job_that_freezes", FAILPOINTS="job.before_commit=stop@1", ALLOW_FAILPOINTS="1").ready().begin()
-    kit.until(lambda: is_stopped(frozen.pid), what="the process to freeze")
+    kit.until(lambda: state_of(frozen.pid) in ("T", "t"), what="the process to freeze")
     kit.until(
         lambda: not kit.fetch("SELECT 1 FROM pg_stat_activity WHERE state = 'idle in transaction' AND datname = current_database()"),
         what="the server to end the frozen transaction",

@@ -20,8 +20,6 @@ from tests.support.history import rewrite
 
 pytestmark = pytest.mark.usefixtures("engine")
 
-BOUND = 900
-
 
 @pytest.fixture(autouse=True)
 def service(engine, monkeypatch):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
 
 from tests.crash.lane import LOCAL_PICKUP, Lane, open_lane
+from tests.support.serving import Handler, serving
 from tests.support.shop import ADDRESS, order, until
 
 pytestmark = pytest.mark.timeout(1200)
@@ -21,21 +20,20 @@ POISON = "Poison"  # the city for which the carrier fails every booking
 WITHIN_SECONDS = 60.0
 
 
-class Carrier(BaseHTTPRequestHandler):
+class Carrier(Handler):
     """Answers 500 to everything about a shipment to POISON, and books all others."""
 
-    protocol_version = "HTTP/1.1"
     poisonous: set[str] = set()  # keys
 
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+    def post(self) -> None:
+        body = json.loads(self.body())
         key = self.headers["Idempotency-Key"]
         if body["to"]["city"] == POISON:
             self.poisonous.add(key)
             return self._answer(500, {"error": "internal"})
         return self._answer(201, {"id": f"shp_{key}", "tracking_number": "T1"})
 
-    def do_GET(self) -> None:
+    def get(self) -> None:
         if self.path.startswith("/v1/rates"):
             return self._answer(200, {"serviceable": True, "days": [1, 2]})
         if self.path.startswith("/v1/shipments?"):
@@ -43,35 +41,20 @@ class Carrier(BaseHTTPRequestHandler):
         return self._answer(500 if unquote(self.path.rpartition("/")[2]) in self.poisonous else 404, {"error": "internal"})
 
     def _answer(self, status: int, body: dict[str, Any]) -> None:
-        content = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: Any) -> None:
-        """Write no log."""
+        self.answer(status, json.dumps(body).encode())
 
 
 @pytest.fixture(scope="module")
 def lane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lane]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Carrier)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     settings = {
-        "CARRIER_URL": f"http://127.0.0.1:{server.server_port}",
         "SUPERVISION_COMPLETE_WITHIN": "6",
         "SUPERVISION_FAILURE_THRESHOLD": "5",
         "SUPERVISION_ON_PERMANENT": "",
         "API_THROTTLE": "off",
         LOCAL_PICKUP: "1",
     }
-    try:
-        with open_lane(tmp_path_factory.mktemp("lane"), **settings) as running:
-            yield running
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(Carrier) as url, open_lane(tmp_path_factory.mktemp("lane"), CARRIER_URL=url, **settings) as running:
+        yield running
 
 
 def buy(lane: Lane, count: int, city: str) -> list[str]:

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from supervision import AwaitSignal, ChildRun, Timer, testing
+from supervision import ChildRun, Timer, testing
 from supervision.governance import circuit_breaker
 from supervision.insight.waiting import why_waiting
 from supervision.models import Resource, Run, Slot
@@ -20,18 +20,13 @@ from tests.engine import kit
 from tests.support import toy
 from tests.workflows.conftest import ALPHA, BETA, flow, paid
 from tests.workflows.test_children import child_of, family
+from tests.workflows.test_handed_over import hears
 
 __all__ = ["family", "flow"]
 
 HOUR = timedelta(hours=1)
 SERVICE = "the-service"
 SESSION = {"n": 1, "session_key": "s"}
-
-
-def hears(request):
-    if request.signal is None:
-        raise AwaitSignal("captured", within=HOUR)
-    return {}
 
 
 @pytest.fixture

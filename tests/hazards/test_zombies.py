@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
 from tests.crash.lane import Lane
+from tests.support.forked import state_of
 from tests.support.shop import until
 
 LANE = {"SUPERVISION_COMPLETE_WITHIN": "3"}
 # The worker freezes after its checkpoint holds the payment intent, one call before money moves.
 FROZEN = {"FAILPOINTS": "agent.after_checkpoint=stop@1"}
-
-
-def is_frozen(lane: Lane, name: str) -> bool:
-    return Path(f"/proc/{lane.pid(name)}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def strays(lane: Lane, key: str) -> int:
@@ -34,7 +30,7 @@ def freeze_a_worker_before_the_charge(lane: Lane) -> str:
     lane.end("agents")
     lane.work("agents", **FROZEN)
     key = lane.buy()
-    until(lambda: is_frozen(lane, "agents"), what="the worker to be frozen")
+    until(lambda: state_of(lane.pid("agents")) == "T", what="the worker to be frozen")
     return key
 
 

@@ -109,10 +109,6 @@ class Processes:
             self._living.discard(pid)
         return status
 
-    def stopped(self, pid: int) -> bool:
-        """Whether the writer is frozen by SIGSTOP."""
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-
     def kill_all(self) -> None:
         for pid in list(self._living):
             os.kill(pid, signal.SIGKILL)

@@ -15,6 +15,7 @@ from supervision.journal.entries import State
 from supervision.journal.writer import Writer
 from supervision.models import JournalEntry
 from tests.journal.kit import KEY, acknowledged, append, flushed, ids, waiting
+from tests.support.forked import state_of
 
 pytestmark = pytest.mark.usefixtures("journal_dir")
 
@@ -93,7 +94,7 @@ def test_nobody_who_appends_waits_for_a_flush(journal_dir, processes, eventually
     """R13: while the writer is between its fsync and its commit, events are still accepted."""
     append("e-1")
     writer = processes.start(failpoints="journal.after_write=stop@1", JOURNAL_FLUSH_SECONDS=0.001)
-    eventually(lambda: processes.stopped(writer))
+    eventually(lambda: state_of(writer) == "T")
 
     append("e-2")
 

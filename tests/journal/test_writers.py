@@ -15,6 +15,7 @@ from supervision.journal.statements import Grown, Lease, LeaseLost, Settlement
 from supervision.journal.writer import Writer
 from supervision.models import JournalEntry, WriterLease
 from tests.journal.kit import KEY, acknowledged, append, files, flushed, ids, lapse, waiting
+from tests.support.forked import state_of
 
 pytestmark = pytest.mark.usefixtures("journal_dir")
 
@@ -111,7 +112,7 @@ def test_a_frozen_writer_is_overtaken_and_does_no_harm_when_it_wakes(journal_dir
     """It froze after it had written lines without acknowledging them, and it still holds the file's lock."""
     append("e-1", "e-2")
     frozen = processes.start(failpoints="journal.after_write=stop@1", JOURNAL_FLUSH_SECONDS=0.01)
-    eventually(lambda: processes.stopped(frozen))
+    eventually(lambda: state_of(frozen) == "T")
     assert (journal_dir / files()[0].path).stat().st_size > 0
     lapse()
 

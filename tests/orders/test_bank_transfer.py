@@ -11,14 +11,13 @@ from orders.agents.payment_transfer import Unreadable, read
 from orders.forms import PayForm, payment_methods
 from orders.models import Product
 from orders.payments import codes, state
-from orders.queries import answer, order_view
+from orders.queries import order_view
 from supervision.errors import Refused
 from supervision.models import Alert, Effect
 from supervision.operations import completing, pauses
-from supervision.outbox import notifications
 from supervision.signals.sending import Sent, send_signal
 from supervision.testkit.run import Run
-from tests.shopping import a_client, a_product, a_request, an_account, place
+from tests.shopping import a_client, a_product, a_request, an_account, later, paying, place
 
 
 @pytest.fixture
@@ -42,12 +41,6 @@ def transfer(shop, key: str, amount: str, reference: str, *, currency: str = "EU
     sent = send_signal(key, codes.TRANSFER, payload, key=name, sent_by="the bank")
     shop.run()
     return sent
-
-
-def paying(key: str) -> dict:
-    view = order_view(key)
-    assert view is not None
-    return answer(view)["payment"]
 
 
 def outside(key: str) -> list[tuple[str, str]]:
@@ -168,10 +161,7 @@ def test_a_transfer_that_does_not_come_is_refused_and_then_the_order_is_cancelle
     shop.advance("7d")
     Run(waiting).assert_state("Error")
     assert paying(waiting)["state"] == state.REFUSED
-    shop.advance("73h")
-    while notifications.deliver_due():
-        shop.run()
-    shop.run()
+    later(shop, "73h")
 
     Run(waiting).assert_state("Cancelled")
     assert Product.objects.get().available == 50

@@ -11,26 +11,21 @@ from django.test import Client
 from orders.intake import read
 from orders.models import Product
 from orders.payments import codes, state
-from orders.queries import answer, order_view
 from supervision import TransientFailure, testing
 from supervision.agent import get_agent
 from supervision.errors import UnreadableSubmission
 from supervision.models import Effect
 from supervision.models import Run as RunRow
 from supervision.operations import operator_verbs
-from supervision.outbox import notifications
 from supervision.signals.sending import send_signal
 from supervision.testkit.run import Run
 from tests.orders.test_payment_hook import event, tell
-from tests.shopping import ADDRESS, a_product, place
+from tests.shopping import ADDRESS, DECLINED, NOWHERE, a_product, later, paying, place
 from tests.support.requests import PAYLOAD
 from tests.support.simulators import SECOND_FACTOR
 
 STEPS = ["reserve-stock", "authorise-payment", "book-shipment", "capture-payment", "notify-customer"]
-NOWHERE = {**ADDRESS, "postal_code": "00000"}  # the carrier does not serve it
-DECLINED = "pm_card_visa_chargeDeclined"
 OUTAGE = TransientFailure("the service is away")
-KEY = {"Authorization": "Bearer sk_test_simulator"}
 
 
 @pytest.fixture
@@ -43,18 +38,8 @@ def shop(sas, services, transactional_db, settings):
     return sas
 
 
-def payment(key: str) -> dict:
-    view = order_view(key)
-    assert view is not None
-    return answer(view)["payment"]
-
-
 def intent_of(key: str) -> str:
     return str(testing.step(key, codes.AUTHORISE).result["intent"])
-
-
-def status(services, intent: str) -> str:
-    return services.http.get(f"{services.url}/v1/payment_intents/{intent}", headers=KEY).json()["status"]
 
 
 def reserved(shop, **changes) -> str:
@@ -85,7 +70,7 @@ def test_an_order_is_charged_after_its_goods_are_booked(shop, services):
     Run(key).assert_state("Processed")
     assert [step for step in shop.performed if step in STEPS] == STEPS
     assert services.charged(key) == 2580
-    assert payment(key) == {"state": "paid", "action_url": None, "paid": "25.80", "refunded": "0.00"}
+    assert paying(key) == {"state": "paid", "action_url": None, "paid": "25.80", "refunded": "0.00"}
     rows = Effect.objects.filter(run__key=key, service="payment").values_list("operation", "outcome", "amount")
     assert set(rows) == {("create", "done", None), ("confirm", "done", None), ("capture", "done", Decimal("25.80"))}
     shop.assert_healthy()
@@ -124,7 +109,7 @@ def test_a_reserved_amount_is_pending_and_the_page_says_that_it_is_reserved(shop
     shop.fake("book-shipment", raises=OUTAGE, times=1)
     shop.run()
 
-    assert payment(key) == {"state": "pending", "action_url": None, "paid": "0.00", "refunded": "0.00"}
+    assert paying(key) == {"state": "pending", "action_url": None, "paid": "0.00", "refunded": "0.00"}
     assert services.charged(key) == 0
     page = client.get(f"/orders/{key}/").text
     assert "The amount is reserved on your card" in page
@@ -142,15 +127,15 @@ def test_a_reserved_amount_is_pending_and_the_page_says_that_it_is_reserved(shop
 def test_an_order_that_can_not_be_booked_keeps_its_amount_reserved_and_says_so(shop, services, client):
     key = reserved(shop)
 
-    assert payment(key)["state"] == "pending"
+    assert paying(key)["state"] == "pending"
     assert "are reserved on your card" in client.get(f"/orders/{key}/").text
-    assert status(services, intent_of(key)) == "requires_capture"
+    assert services.status(intent_of(key)) == "requires_capture"
 
 
 def test_a_declined_card_is_refused_at_the_checkout_and_another_one_reserves(shop, services, client):
     key = place(payment_method=DECLINED)
     shop.run()
-    assert payment(key)["state"] == state.REFUSED
+    assert paying(key)["state"] == state.REFUSED
     assert "Your card was declined" in client.get(f"/orders/{key}/").text
 
     client.post(f"/orders/{key}/payment/", {"payment_method": "pm_card_visa"})
@@ -168,21 +153,14 @@ def test_an_order_that_stays_refused_is_cancelled(shop, services):
 
     Run(key).assert_state("Cancelled")
     assert Product.objects.get().available == 50
-    assert payment(key)["state"] == state.NONE
-
-
-def later(shop, time: str) -> None:
-    shop.advance(time)
-    while notifications.deliver_due():
-        shop.run()
-    shop.run()
+    assert paying(key)["state"] == state.NONE
 
 
 def test_a_second_factor_reserves_and_its_webhook_lets_the_order_go_on(shop, services, settings):
     key = place(payment_method=SECOND_FACTOR)
     shop.run()
-    assert payment(key)["state"] == state.ACTION_REQUIRED
-    services.answer_bank(payment(key)["action_url"])
+    assert paying(key)["state"] == state.ACTION_REQUIRED
+    services.answer_bank(paying(key)["action_url"])
     intent = testing.step(key, codes.AUTHORISE).checkpoint["intent"]
 
     told = tell(event("payment_intent.amount_capturable_updated", {"id": intent, "metadata": {"order": key}}))
@@ -204,9 +182,9 @@ def test_a_cancelled_order_releases_what_it_had_reserved(shop, services, client)
     shop.run()
 
     Run(key).assert_state("Cancelled")
-    assert status(services, intent_of(key)) == "canceled"
+    assert services.status(intent_of(key)) == "canceled"
     assert services.charged(key) == 0
-    assert payment(key)["state"] == state.NONE
+    assert paying(key)["state"] == state.NONE
     page = client.get(f"/orders/{key}/").text
     assert "Nothing is reserved on your card any more" in page
     assert "Your card is not charged" in page
@@ -224,7 +202,7 @@ def test_an_order_undone_after_its_capture_gives_the_money_back_once(shop, servi
     Run(key).assert_state("Cancelled")
     assert services.charged(key) == 0
     assert services.effects("payment", "refund", key) == 1
-    assert payment(key) == {"state": "refunded", "action_url": None, "paid": "25.80", "refunded": "25.80"}
+    assert paying(key) == {"state": "refunded", "action_url": None, "paid": "25.80", "refunded": "25.80"}
     assert "goes back to your card" in client.get(f"/orders/{key}/").text
     shop.assert_healthy()
 
@@ -262,7 +240,7 @@ def test_a_cancellation_at_any_moment_leaves_no_money_with_the_shop(shop, servic
     assert services.charged(key) == (0 if ended == "Cancelled" else 2580)
     for entry in services.ledger("payment", key):
         if entry["operation"] == "create":
-            assert status(services, entry["intent"]) != "requires_capture"
+            assert services.status(entry["intent"]) != "requires_capture"
     shop.assert_healthy()
 
 
@@ -275,7 +253,7 @@ def test_a_lapsed_amount_stops_the_order_and_tells_operator_and_customer_what_to
     alert = RunRow.objects.get(key=key).alerts.get(closed_at=None)
     assert (alert.step, alert.code) == (codes.CAPTURE, codes.AUTHORISATION_LAPSED)
     assert "resubmit this step to charge the payment method now" in alert.message
-    assert payment(key) == {"state": "refused", "action_url": None, "paid": "0.00", "refunded": "0.00"}
+    assert paying(key) == {"state": "refused", "action_url": None, "paid": "0.00", "refunded": "0.00"}
     page = client.get(f"/orders/{key}/").text
     assert "can not be charged any more" in page
     assert "Pay in another way" in page
@@ -305,7 +283,7 @@ def test_the_customer_pays_again_by_transfer_after_a_lapse(shop, services, clien
 
     Run(key).assert_state("Processed")
     assert services.charged(key) == 0
-    assert payment(key)["paid"] == "25.80"
+    assert paying(key)["paid"] == "25.80"
 
 
 def test_an_order_that_stays_lapsed_is_cancelled_with_its_shipment(shop, services):
@@ -323,7 +301,7 @@ def test_a_refused_card_after_a_lapse_is_refused_again(shop, services, client):
     client.post(f"/orders/{key}/payment/", {"payment_method": DECLINED})
     shop.run()
 
-    assert payment(key)["state"] == state.REFUSED
+    assert paying(key)["state"] == state.REFUSED
     assert "Your card was declined" in client.get(f"/orders/{key}/").text
     assert services.charged(key) == 0
 

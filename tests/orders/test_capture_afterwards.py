@@ -14,10 +14,10 @@ from supervision.models import Run as RunRow
 from supervision.operations import archive, moving, operator_verbs, resuming
 from supervision.outbox import notifications
 from supervision.testkit.run import Run
-from tests.orders.test_capture import OUTAGE, lapsed, payment, shop, status
+from tests.orders.test_capture import OUTAGE, lapsed, shop
 from tests.orders.test_payment_hook import event, refund, tell
 from tests.orders.test_returns import asked, goods
-from tests.shopping import place
+from tests.shopping import paying, place
 from tests.support.simulators import SECOND_FACTOR
 
 __all__ = ["shop"]
@@ -38,7 +38,7 @@ def test_a_refund_made_at_the_service_is_shown(shop, paid, services, client):
     assert tell(event("charge.refund.updated", {"id": "x", "payment_intent": intent})).status_code == 200
     notifications.deliver_due()
 
-    assert payment(paid) == {"state": "partly_refunded", "action_url": None, "paid": "25.80", "refunded": "5.80"}
+    assert paying(paid) == {"state": "partly_refunded", "action_url": None, "paid": "25.80", "refunded": "5.80"}
     assert "5.80" in client.get(f"/orders/{paid}/").text
 
 
@@ -48,17 +48,17 @@ def test_a_return_gives_back_a_part_of_the_captured_payment(shop, paid, services
 
     Run(back).assert_state("Processed")
     assert services.charged(paid) == 1290
-    assert payment(paid)["state"] == "partly_refunded"
+    assert paying(paid)["state"] == "partly_refunded"
 
 
 def test_an_archived_order_shows_its_payment(shop, paid):
     notifications.deliver_due()  # its invoice: an order leaves after it
     RunRow.objects.filter(key=paid).update(finished_at="2020-01-01T00:00:00Z")
-    before = payment(paid)
+    before = paying(paid)
     assert sum(moved.runs for moved in archive.batches(timedelta(days=30))) == 1
 
     assert not RunRow.objects.filter(key=paid).exists()
-    assert payment(paid) == before
+    assert paying(paid) == before
 
 
 def test_the_page_of_an_order_that_is_paid_again_says_nothing_of_a_reserved_amount(shop, services, client):
@@ -120,17 +120,17 @@ def test_a_lapsed_order_that_goes_on_from_an_earlier_step_is_charged_once(shop, 
     resuming.resume_from(key, step, by="olga", reason="reserve it again")
     shop.advance("10m")
     if step == "book-shipment":  # what had been reserved stays lapsed
-        assert payment(key)["state"] == state.REFUSED
+        assert paying(key)["state"] == state.REFUSED
         operator_verbs.resubmit(key, by="olga", reason="charge it now")
         shop.run()
 
     Run(key).assert_state("Processed")
     assert services.charged(key) == 2580
     assert services.effects("payment", "capture", key) == (step == codes.AUTHORISE)
-    assert payment(key)["state"] == state.PAID
+    assert paying(key)["state"] == state.PAID
     for entry in services.ledger("payment", key):
         if entry["operation"] == "create":
-            assert status(services, entry["intent"]) in ("succeeded", "canceled")
+            assert services.status(entry["intent"]) in ("succeeded", "canceled")
     shop.assert_healthy()
 
 
@@ -144,7 +144,7 @@ def test_a_customer_who_cancels_a_reserved_order_reads_that_nothing_was_charged(
 
     Run(key).assert_state("Cancelled")
     assert "Your card is not charged" in client.get(f"/orders/{key}/").text
-    assert status(services, services.ledger("payment", key)[0]["intent"]) == "canceled"
+    assert services.status(services.ledger("payment", key)[0]["intent"]) == "canceled"
 
 
 def test_an_operator_who_skips_the_capture_gives_the_goods_away_and_the_amount_is_no_longer_pending(shop, services):
@@ -153,4 +153,4 @@ def test_an_operator_who_skips_the_capture_gives_the_goods_away_and_the_amount_i
     shop.run()
 
     Run(key).assert_state("Processed")
-    assert payment(key) == {"state": "none", "action_url": None, "paid": "0.00", "refunded": "0.00"}
+    assert paying(key) == {"state": "none", "action_url": None, "paid": "0.00", "refunded": "0.00"}

@@ -11,11 +11,10 @@ from orders.gateways import http, payment
 from orders.payments import codes
 from supervision import AwaitSignal, OutcomeUnknown, PermanentFailure, TransientFailure
 from tests.support.requests import StepOfOrder
-from tests.support.simulators import SECOND_FACTOR
+from tests.support.simulators import KEY, SECOND_FACTOR
 
 TOTAL = 2580
 LOST = ["error_after_effect", "timeout_after_effect", "reset_after_effect"]
-KEY = {"Authorization": "Bearer sk_test_simulator"}
 agent = PaymentAgent()
 
 
@@ -29,10 +28,6 @@ def step(order) -> StepOfOrder:
 def later(order) -> StepOfOrder:
     """The step that charges."""
     return StepOfOrder(order, codes.CAPTURE, seconds=4)
-
-
-def status(services, intent: str) -> str:
-    return services.http.get(f"{services.url}/v1/payment_intents/{intent}", headers=KEY).json()["status"]
 
 
 def capture(step: StepOfOrder, reserved, attempt: int = 1, **more):
@@ -49,7 +44,7 @@ def test_the_total_is_reserved_and_nothing_is_charged(services, step, order):
     result = step.try_to(agent, step.request())
 
     assert result == {"intent": step.noted["intent"], "amount": TOTAL, "currency": "EUR"}
-    assert status(services, result["intent"]) == "requires_capture"
+    assert services.status(result["intent"]) == "requires_capture"
     assert services.charged(order) == 0
     assert step.outcomes() == [("do", "create", "done"), ("do", "confirm", "done")]
     assert all(one.amount is None for one in step.rows.values()), "the ledger says that money moved"
@@ -75,7 +70,7 @@ def test_the_next_attempt_adopts_what_the_first_one_reserved_without_learning_of
 
     result = step.try_to(agent, step.request(attempt=2))
 
-    assert status(services, result["intent"]) == "requires_capture"
+    assert services.status(result["intent"]) == "requires_capture"
     assert services.effects("payment", "confirm", order) == 1
     assert {outcome for _, _, outcome in step.outcomes()} == {"done"}
 
@@ -118,7 +113,7 @@ def test_a_second_factor_reserves_once_the_customer_has_confirmed(services, step
 
     result = step.try_to(agent, step.request(attempt=2, wait_left=100.0, signal={}))
 
-    assert status(services, result["intent"]) == "requires_capture"
+    assert services.status(result["intent"]) == "requires_capture"
     assert services.charged(order) == 0
     assert step.outcomes() == [("do", "create", "done"), ("do", "confirm", "done")]
 
@@ -130,7 +125,7 @@ def test_a_transfer_after_all_releases_what_the_card_had_reserved(services, step
     with pytest.raises(AwaitSignal):
         step.try_to(agent, step.request(attempt=2))
 
-    assert status(services, reserved["intent"]) == "canceled"
+    assert services.status(reserved["intent"]) == "canceled"
     assert {outcome for _, _, outcome in step.outcomes()} == {"undone"}
 
 
@@ -244,7 +239,7 @@ def test_a_later_reservation_is_captured_although_an_earlier_one_has_lapsed(serv
     second = step.try_to(agent, step.request(attempt=2, generation=2))
 
     assert capture(later, second, attempt=2, generation=2) == second
-    assert status(services, second["intent"]) == "succeeded"
+    assert services.status(second["intent"]) == "succeeded"
     assert services.charged(order) == TOTAL
 
 
@@ -274,7 +269,7 @@ def test_the_payment_after_a_lapse_may_ask_for_a_second_factor(services, step, l
     result = capture(later, reserved, attempt=3, generation=2, wait_left=50.0, signal={})
 
     assert services.charged(order) == TOTAL
-    assert status(services, result["intent"]) == "succeeded"
+    assert services.status(result["intent"]) == "succeeded"
 
 
 def test_an_order_whose_reservation_was_skipped_is_refused_and_charged_when_resubmitted(services, later, order):
@@ -291,7 +286,7 @@ def test_an_amount_left_open_by_a_skipped_step_is_released_before_another_paymen
 
     result = capture(later, {}, attempt=2, generation=2)
 
-    assert status(services, reserved["intent"]) == "canceled"
+    assert services.status(reserved["intent"]) == "canceled"
     assert result["intent"] != reserved["intent"]
     assert services.charged(order) == TOTAL
 
@@ -312,7 +307,7 @@ def test_an_undo_before_the_capture_releases_the_amount(services, step, order):
     undone = step.try_to(agent, step.undo(performed=reserved))
 
     assert undone == {"cancelled": [reserved["intent"]], "refunded": []}
-    assert status(services, reserved["intent"]) == "canceled"
+    assert services.status(reserved["intent"]) == "canceled"
     assert {outcome for direction, _, outcome in step.outcomes() if direction == "do"} == {"undone"}
 
 
@@ -351,7 +346,7 @@ def test_an_undo_without_an_answer_releases_all_the_same(services, step, order, 
 
     step.try_to(agent, step.undo(performed=reserved, attempt=2))
 
-    assert status(services, reserved["intent"]) == "canceled"
+    assert services.status(reserved["intent"]) == "canceled"
     assert services.effects("payment", "cancel", order) == 1
     assert {outcome for direction, _, outcome in step.outcomes() if direction == "do"} == {"undone"}
 
@@ -394,4 +389,4 @@ def test_a_late_confirmation_after_the_undo_reserves_nothing(services, step, ord
     [(intent, how)] = calls
     with http.budget(http.time.monotonic() + 5), pytest.raises(payment.WrongState):
         confirm(intent, **how)
-    assert status(services, intent) == "canceled"
+    assert services.status(intent) == "canceled"

@@ -8,7 +8,7 @@ from orders.payments import codes
 from supervision.models import Effect
 from supervision.operations import operator_verbs
 from supervision.testkit.run import Run
-from tests.orders.test_capture import OUTAGE, intent_of, reserved, shop, status
+from tests.orders.test_capture import OUTAGE, intent_of, reserved, shop
 from tests.shopping import ADDRESS, place
 
 __all__ = ["shop"]
@@ -50,7 +50,7 @@ def test_an_agent_that_dies_while_it_releases_leaves_nothing_reserved(shop, serv
     shop.advance("10m")
 
     Run(key).assert_state("Cancelled")
-    assert status(services, intent_of(key)) == "canceled"
+    assert services.status(intent_of(key)) == "canceled"
     assert services.effects("payment", "cancel", key) == 1
     assert services.charged(key) == 0
     shop.assert_healthy()
@@ -84,7 +84,7 @@ def test_an_agent_that_dies_before_a_cancellation_leaves_no_money_with_the_shop(
     assert services.charged(key) == 0
     for entry in services.ledger("payment", key):
         if entry["operation"] == "create":
-            assert status(services, entry["intent"]) == ("succeeded" if services.effects("payment", "capture", key) else "canceled")
+            assert services.status(entry["intent"]) == ("succeeded" if services.effects("payment", "capture", key) else "canceled")
     shop.assert_healthy()
 
 

@@ -193,33 +193,27 @@ def test_a_replacement_that_fails_too_is_told_and_replaced(shop, delivered, retu
 
 
 def test_two_operators_at_once_pay_once(shop, delivered, returned, services, monkeypatch):
-    """Each on a connection of its own; the lease of the settlement is taken away, as if the first one had been frozen."""
+    """Each on a connection of its own; the lease of the settlement is taken away, as if the first one had been frozen in its call."""
     fails(services, delivered)
-    finding, real, met, failed = open_finding(), gateway.refund, threading.Barrier(2, timeout=20), []
+    finding, real, calling, met, callers = open_finding(), gateway.refund, threading.Event(), threading.Barrier(2, timeout=60), set()
 
     def together(*args, **kwargs):
-        if not met.broken:
-            with suppress(threading.BrokenBarrierError):
-                met.wait()
+        calling.set()
+        if threading.get_ident() not in callers:
+            callers.add(threading.get_ident())
+            met.wait()
         return real(*args, **kwargs)
 
-    def settle() -> None:
-        try:
-            Finding.objects.filter(pk=finding.pk).update(settling_until=None)
-            again(finding)
-        except Exception as problem:
-            failed.append(problem)
-        finally:
-            connection.close()
+    def second() -> str:
+        assert calling.wait(60)
+        Finding.objects.filter(pk=finding.pk).update(settling_until=None)
+        return again(finding)
 
     monkeypatch.setattr(gateway, "refund", together)
-    both = [threading.Thread(target=settle) for _ in range(2)]
-    for one in both:
-        one.start()
-    for one in both:
-        one.join()
+    said = testing.at_once(lambda: again(finding), second)
 
-    assert services.charged(delivered) == 7980 - 1290, failed
+    assert len(callers) == 2, said
+    assert services.charged(delivered) == 7980 - 1290, said
     assert refunds_made(services, delivered) == [1290, 1290]
     assert reconciliation.findings("payment") == []
 

@@ -19,7 +19,6 @@ from tests.support.requests import StepOfOrder
 
 __all__ = ["shop"]
 PIN = [{"sku": "PIN", "quantity": 1}]
-KEY = {"Authorization": "Bearer sk_test_simulator"}
 agent = PaymentAgent()
 
 
@@ -42,10 +41,6 @@ def paid_by_hand(shop, friend: str) -> str:
     shop.run()
     completing.complete(key, by="olga", reason="paid by card", result={"intent": intent_of(friend)})
     return key
-
-
-def status(services, intent: str) -> str:
-    return services.http.get(f"{services.url}/v1/payment_intents/{intent}", headers=KEY).json()["status"]
 
 
 def test_an_undo_refunds_nothing_of_it_and_stops_for_an_operator(shop, friend, services):
@@ -98,7 +93,7 @@ def test_a_capture_charges_nothing_of_it(services, order):
         later.try_to(agent, later.request(results={codes.AUTHORISE: reserved}))
 
     assert failure.value.code == "foreign_payment"
-    assert status(services, reserved["intent"]) == "requires_capture"
+    assert services.status(reserved["intent"]) == "requires_capture"
     assert later.outcomes() == [("do", "capture", "refused")]
 
 
@@ -110,7 +105,7 @@ def test_an_undo_still_undoes_the_orders_own_payment(services, order):
     with pytest.raises(PermanentFailure, match="was made for another order"):
         own.try_to(agent, own.undo(performed={"intent": reserved["intent"]}))
 
-    assert [status(services, one["intent"]) for one in (reserved, mine)] == ["requires_capture", "canceled"]
+    assert [services.status(one["intent"]) for one in (reserved, mine)] == ["requires_capture", "canceled"]
 
 
 def dispute(order: str, intent: str) -> None:

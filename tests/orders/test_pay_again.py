@@ -11,11 +11,9 @@ from orders.queries import order_view
 from supervision import testing
 from supervision.errors import ChangedMeanwhile
 from supervision.testkit.run import Run
-from tests.shopping import a_client, a_product, an_account, place
+from tests.shopping import DECLINED, a_client, a_product, an_account, place
 from tests.support.console import person
 from tests.support.simulators import SECOND_FACTOR
-
-DECLINED = "pm_card_visa_chargeDeclined"
 
 
 @pytest.fixture
@@ -212,14 +210,14 @@ def test_a_choice_that_the_form_does_not_offer_changes_nothing(shop, client, met
 
 
 def test_every_refusal_of_a_second_factor_can_be_paid_again(shop, services, client, settings):
-    settings.PAYMENT_LOOK_AFTER = 60.0
+    settings.PAYMENT_LOOK_AFTER, settings.PAYMENT_ACTION_WITHIN = 60.0, 300.0
     key = place(payment_method=SECOND_FACTOR)
     shop.run()
     for word in ("refuse", "wait"):
         url = order_view(key).payment.action_url
         if word == "refuse":
             services.answer_bank(url, word)
-        shop.advance("61s" if word == "refuse" else "61m")
+        shop.advance("61s" if word == "refuse" else "6m")
         assert paying(key) == state.REFUSED
         client.post(f"/orders/{key}/payment/", {"payment_method": SECOND_FACTOR})
         shop.run()

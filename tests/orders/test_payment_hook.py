@@ -14,12 +14,11 @@ from django.test import Client
 from orders.gateways import payment as gateway
 from orders.models import Order, PaymentAdjustment, PaymentEvent
 from orders.payments import events, state
-from orders.queries import answer, order_view
 from supervision import testing
 from supervision.models import Notification, Signal
 from supervision.outbox import notifications
 from supervision.testkit.run import Run
-from tests.shopping import a_product, place
+from tests.shopping import a_product, paying, place
 from tests.support.console import page
 from tests.support.simulators import SECOND_FACTOR, WEBHOOK_SECRET
 
@@ -38,12 +37,6 @@ def waiting(shop) -> str:
     key = place(payment_method=SECOND_FACTOR)
     shop.run()
     return key
-
-
-def paying(key: str) -> dict:
-    view = order_view(key)
-    assert view is not None
-    return answer(view)["payment"]
 
 
 def intent_of(key: str) -> str:

@@ -14,11 +14,9 @@ from supervision.models import Notification
 from supervision.operations import operator_verbs
 from supervision.outbox import notifications
 from supervision.testkit.run import Run
-from tests.shopping import a_product, place
+from tests.shopping import DECLINED, a_product, later, place
 from tests.support import pages as cost
 from tests.support.vacuuming import vacuum
-
-DECLINED = "pm_card_visa_chargeDeclined"
 
 
 @pytest.fixture
@@ -39,13 +37,6 @@ def refused(shop) -> str:
 
 def left() -> int:
     return Product.objects.get().available
-
-
-def later(shop, time: str) -> None:
-    shop.advance(time)
-    while notifications.deliver_due():
-        shop.run()
-    shop.run()
 
 
 def reminders() -> list[mail.EmailMessage]:

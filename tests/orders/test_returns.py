@@ -7,7 +7,7 @@ import pytest
 from orders.models import Parcel, Product, Return, Returnable, ReturnLine
 from orders.payments import codes as payment_codes
 from orders.payments import state
-from orders.queries import answer, order_view
+from orders.queries import order_view
 from orders.returns import codes
 from orders.returns.asking import ask
 from orders.services import Conflict
@@ -18,7 +18,7 @@ from supervision.operations import completing
 from supervision.outbox import notifications
 from supervision.signals.sending import send_signal
 from supervision.testkit.run import Run
-from tests.shopping import a_client, a_product, an_account, place
+from tests.shopping import a_client, a_product, an_account, paying, place
 
 LINES = [{"sku": "MUG-BLUE", "quantity": 2}, {"sku": "TOTE-OCHRE", "quantity": 3}]
 
@@ -84,12 +84,6 @@ def told(client, back: str) -> dict:
     found = client.get(f"/api/v1/returns/{back}/")
     assert found.status_code == 200
     return found.json()
-
-
-def paying(key: str) -> dict:
-    view = order_view(key)
-    assert view is not None
-    return answer(view)["payment"]
 
 
 def held(key: str) -> dict[str, int]:

@@ -13,10 +13,9 @@ from supervision.models import Approval
 from supervision.operations import pauses
 from tests.engine.conftest import tuned
 from tests.orders.test_returns import LINES, deliver, shop
-from tests.shopping import an_account, place
+from tests.shopping import DECLINED, an_account, place
 
 __all__ = ["shop", "tuned"]
-DECLINED = "pm_card_visa_chargeDeclined"
 WHO = {"viewer": ["view_order", "view_run"], "duties": ["handle_incident", "settle_dead_letter"], "other verb": ["pause_run"]}
 
 

@@ -12,23 +12,19 @@ from orders.models import Product
 from orders.payments import codes
 from orders.payments.again import pay_again
 from orders.payments.beside import TRANSFER_CAME
-from orders.queries import answer, order_view
+from orders.queries import order_view
 from supervision import testing
 from supervision.errors import PermanentFailure, Refused
 from supervision.models import Alert, DeadLetter, Incident, Notification, Signal, Submission
 from supervision.operations import operator_verbs, pauses, previews
-from supervision.outbox import notifications
 from supervision.signals.sending import Sent, send_signal
 from supervision.testkit.run import Run
 from tests.engine.kit import incidents
 from tests.orders.test_bank_transfer import shop, waiting
 from tests.orders.test_overpaid import beside_a_sender
-from tests.shopping import ADDRESS, place
+from tests.shopping import DECLINED, NOWHERE, later, paying, place
 
 __all__ = ["shop", "waiting"]
-
-DECLINED = "pm_card_visa_chargeDeclined"
-NOWHERE = {**ADDRESS, "postal_code": "00000"}  # the carrier does not serve it
 
 
 @pytest.fixture(autouse=True)
@@ -48,17 +44,6 @@ def missed(shop, waiting) -> str:
 def told(key: str, reference: str = "T1", amount: str = "25.80") -> Sent:
     """Tell the order of a transfer."""
     return send_signal(key, codes.TRANSFER, {"amount": amount, "currency": "EUR", "reference": reference}, sent_by="the bank")
-
-
-def later(shop, time: str) -> None:
-    shop.advance(time)
-    while notifications.deliver_due():
-        shop.run()
-    shop.run()
-
-
-def paying(key: str) -> dict:
-    return answer(order_view(key))["payment"]
 
 
 def assert_to_return(shop, key: str, *said: str) -> None:

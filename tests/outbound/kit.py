@@ -22,6 +22,7 @@ from supervision.outbox import subscriptions
 from supervision.outbox.deliveries import fan_out
 from tests.engine.kit import ROOT, fetch
 from tests.support import forked, toy
+from tests.support.serving import Handler
 
 ADA, BOB = "user:1", "user:2"
 # Channels that no one can send to, and what their tries say.
@@ -49,33 +50,23 @@ class Receiver:
         self.answer: Callable[[BaseHTTPRequestHandler, Message], int | None] = lambda request, message: 204
         receiver = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Each(Handler):
             def setup(self) -> None:
                 receiver.connections += 1
                 super().setup()
 
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                message = Message(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
+            def post(self) -> None:
+                message = Message(self.path, {name.lower(): value for name, value in self.headers.items()}, self.body())
                 receiver.messages.append(message)
                 status = receiver.answer(self, message)
                 if status is not None:
-                    self.send_response(status)
-                    self.send_header("Content-Length", "0")
-                    self.end_headers()
-
-            def log_message(self, *_: Any) -> None:
-                pass
+                    self.answer(status)
 
         class Server(ThreadingHTTPServer):
-            daemon_threads = True
-
             def handle_error(self, *_: Any) -> None:
                 pass  # the sender may close the connection early
 
-        self.server = Server(("127.0.0.1", 0), Handler)
+        self.server = Server(("127.0.0.1", 0), Each)
         self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
@@ -167,19 +158,12 @@ class Sink:
         self.answer: Any = 202
         sink = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                sink.got.append(({name.lower(): value for name, value in self.headers.items()}, json.loads(body)))
-                self.send_response(sink.answer() if callable(sink.answer) else sink.answer)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
+        class Each(Handler):
+            def post(self) -> None:
+                sink.got.append(({name.lower(): value for name, value in self.headers.items()}, json.loads(self.body())))
+                self.answer(sink.answer() if callable(sink.answer) else sink.answer)
 
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Each)
         self.url = f"http://127.0.0.1:{self.server.server_port}/services/T0/B0/token"
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import base64
-import threading
 import time
-from http.server import ThreadingHTTPServer
 
 import pytest
 from standardwebhooks.webhooks import Webhook
 
 from examples import verify_webhook
 from supervision.outbox.webhooks import Caller, signed_headers
+from tests.support.serving import serving
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of this test's own").decode()
 BODY = '{"type":"order.processed","timestamp":"2026-01-01T00:00:00Z","data":{"order":"Zk3","seq":3,"status":"processed"}}'
@@ -48,16 +47,12 @@ def test_the_examples_receiver_prints_each_message_once_and_refuses_forgeries(se
     settings.WEBHOOK_ALLOW_PRIVATE = True
     monkeypatch.setattr(verify_webhook.Receiver, "secret", SECRET)
     monkeypatch.setattr(verify_webhook.Receiver, "seen", set())
-    server = ThreadingHTTPServer(("127.0.0.1", 0), verify_webhook.Receiver)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    url = f"http://127.0.0.1:{server.server_port}/"
-    ours, forged = Caller(url, SECRET), Caller(url, "whsec_" + base64.b64encode(b"guessed").decode())
+    with serving(verify_webhook.Receiver) as url:
+        ours, forged = Caller(f"{url}/", SECRET), Caller(f"{url}/", "whsec_" + base64.b64encode(b"guessed").decode())
 
-    assert [ours.send("msg_1", BODY).delivered for _ in range(2)] == [True, True]
-    assert forged.send("msg_2", BODY).status_code == 401
-    ours.close()
-    forged.close()
-    server.shutdown()
-    server.server_close()
+        assert [ours.send("msg_1", BODY).delivered for _ in range(2)] == [True, True]
+        assert forged.send("msg_2", BODY).status_code == 401
+        ours.close()
+        forged.close()
 
     assert capsys.readouterr().out.splitlines() == ["Zk3    3  processed"]

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from django.db import connection
 
+from orders.gateways import http
 from orders.models import Product
 from supervision import testing
 from supervision.dispatch import scheduler
 from supervision.ledger import reconciliation
 from supervision.models import Finding
 from tests.engine import kit
-from tests.engine.conftest import empty_the_store, store_database
+from tests.engine.conftest import emptied, store_database
 from tests.support.requests import PAYLOAD
 from tests.support.simulators import Simulators
 
@@ -44,20 +45,16 @@ def services(own_simulators: Simulators, settings: Any) -> Iterator[Simulators]:
 def shop(store_database: None, django_db_blocker: Any, services: Simulators, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty store, a product, no broker: the process that reports a late answer also performs the next step."""
     monkeypatch.setattr(scheduler, "dispatch", testing.perform)
-    with django_db_blocker.unblock(), testing.quiet():
-        _empty()
+    with emptied(django_db_blocker, *OURS):
         Product.objects.create(sku="MUG-BLUE", name="Blue mug", price="12.90", available=10_000)
-        try:
-            yield
-        finally:
-            _empty()
-            connection.close()
+        yield
 
 
-def _empty() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(";".join(f"DELETE FROM {table}" for table in OURS))  # noqa: S608 - the names above
-    empty_the_store()
+@pytest.fixture
+def budget(shop: None) -> Iterator[None]:
+    """Give the gateways a time budget."""
+    with http.budget(time.monotonic() + 120):
+        yield
 
 
 def rest(key: str, ends: str) -> None:

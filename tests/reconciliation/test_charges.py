@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from orders.gateways import http, payment
+from orders.gateways import payment
 from supervision import testing
 from supervision.errors import ChangedMeanwhile
 from supervision.ledger import reconciliation
@@ -16,16 +16,10 @@ from tests.engine import kit
 from tests.reconciliation.conftest import rest
 from tests.support.requests import ADDRESS
 
+pytestmark = pytest.mark.usefixtures("budget")
 TOTAL = Decimal("25.80")
 BORN = "INSERT INTO supervision_run (key, workflow, process_state, finished_at) VALUES (%s, 'fulfil-order', 'Processed', now())"
 NOWHERE = {**ADDRESS, "postal_code": "00000"}  # the carrier does not serve it, so the order stops in Error after its charge
-
-
-@pytest.fixture(autouse=True)
-def budget(shop):
-    """Give the gateways a time budget."""
-    with http.budget(http.time.monotonic() + 120):
-        yield
 
 
 def charge(order: str, name: str = "stray", amount: int = 2580, method: str = "pm_card_visa") -> str:

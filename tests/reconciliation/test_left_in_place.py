@@ -23,9 +23,9 @@ from supervision.operations.ending import abandoning
 from supervision.outbox.notifications import deliver_due
 from tests.engine import kit
 from tests.reconciliation.conftest import PAYLOAD, rest
-from tests.reconciliation.test_charges import NOWHERE, TOTAL, budget, facts, own_charge
+from tests.reconciliation.test_charges import NOWHERE, TOTAL, facts, own_charge
 
-__all__ = ["budget"]
+pytestmark = pytest.mark.usefixtures("budget")
 
 
 def abandon(order: str, **options) -> str:

@@ -15,9 +15,10 @@ from supervision.ledger.reconciliation import CannotCompare, CannotSettle
 from supervision.models import ArchivedRun, Finding
 from supervision.operations import archive
 from tests.engine import kit
-from tests.reconciliation.test_charges import BORN, budget, cancelled, charge, in_the_middle, own_charge
+from tests.reconciliation.test_charges import BORN, cancelled, charge, in_the_middle, own_charge
 
-__all__ = ["budget", "in_the_middle"]
+__all__ = ["in_the_middle"]
+pytestmark = pytest.mark.usefixtures("budget")
 
 
 def test_a_finding_whose_cause_is_gone_is_closed_by_the_next_look(order, found):

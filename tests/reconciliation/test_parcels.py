@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orders.gateways import carrier, http
+from orders.gateways import carrier
 from supervision import testing
 from supervision.ledger import reconciliation
 from supervision.ledger.reconciliation import CannotCompare, CannotSettle
@@ -14,14 +14,8 @@ from tests.engine import kit
 from tests.reconciliation.conftest import rest
 from tests.support.requests import ADDRESS
 
+pytestmark = pytest.mark.usefixtures("budget")
 ITEMS = [{"sku": "MUG-BLUE", "quantity": 1}]
-
-
-@pytest.fixture(autouse=True)
-def budget(shop):
-    """Give the gateways a time budget."""
-    with http.budget(http.time.monotonic() + 120):
-        yield
 
 
 @pytest.fixture

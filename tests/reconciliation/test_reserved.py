@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orders.gateways import http, payment
+from orders.gateways import payment
 from orders.payments import codes
 from supervision import testing
 from supervision.ledger import reconciliation
@@ -15,14 +15,8 @@ from tests.reconciliation.conftest import rest
 from tests.reconciliation.test_charges import NOWHERE, TOTAL, facts
 from tests.reconciliation.test_charges import charge as stray_charge
 
+pytestmark = pytest.mark.usefixtures("budget")
 AFTER = {"capture": codes.AFTER_BOOKING}
-
-
-@pytest.fixture(autouse=True)
-def budget(shop):
-    """Give the gateways a time budget."""
-    with http.budget(http.time.monotonic() + 120):
-        yield
 
 
 def reserve(order: str, name: str = "stray") -> str:

@@ -10,6 +10,7 @@ The model leaves out what does not matter for safety: lists, priorities, payload
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 POLICIES = ("error", "compensate", "skip")  # what the engine does after a step has failed for good
@@ -355,6 +356,7 @@ def canonical(world: World) -> World:
     )
 
 
+@cache
 def _without_history(row: Step, given_up: bool = False) -> Step:
     """A row without values that no statement reads again: counts of steps that are not retried, waits of steps that do not wait."""
     open_ = row.state in ("Pending", "Processing") and not given_up

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx2
 import pytest
 
-KEY = {"Authorization": "Bearer sk_test_simulator"}
+from tests.support.simulators import KEY
 
 
 @pytest.fixture

@@ -11,9 +11,7 @@ import pytest
 
 from orders.simulators.ledger import Entry, Ledger
 from tests.support import forked
-from tests.support.simulators import ROOT, Simulators
-
-KEY = {"Authorization": "Bearer sk_test_simulator"}
+from tests.support.simulators import KEY, ROOT, Simulators
 
 
 @pytest.fixture
@@ -58,7 +56,7 @@ def test_the_services_know_everything_again_after_kill_9(own):
     replayed = own.http.post(confirm, data={"payment_method": "pm_card_visa_chargeDeclined"}, headers={**KEY, "Idempotency-Key": "1"})
     assert (replayed.status_code, replayed.content) == (402, refused.content)
     assert _create(own, "o").json()["id"] == intent
-    assert own.http.get(f"{own.url}/v1/payment_intents/{intent}", headers=KEY).json()["status"] == "succeeded"
+    assert own.status(intent) == "succeeded"
     rest = own.http.post(f"{own.url}/v1/refunds", data={"payment_intent": intent}, headers={**KEY, "Idempotency-Key": "4"})
     assert rest.json()["amount"] == 60
     assert _book(own, "o").json() == shipment

@@ -11,9 +11,8 @@ import pytest
 from orders.agents import listings
 from orders.agents.listings import Listing
 from orders.gateways import carrier, http, payment
-from tests.support.simulators import Simulators
+from tests.support.simulators import KEY, Simulators
 
-KEY = {"Authorization": "Bearer sk_test_simulator"}
 HOME = {"name": "Ada L.", "line1": "Via Roma 1", "city": "Torino", "postal_code": "10121", "country": "IT"}
 ITEMS = [{"sku": "MUG-BLUE", "quantity": 1}]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-KEY = {"Authorization": "Bearer sk_test_simulator"}
+from tests.support.simulators import KEY
 
 
 @pytest.fixture

@@ -4,22 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulators.test_payment_service import post
 from tests.simulators.test_second_factor import page_of, shop
-from tests.support.simulators import SECOND_FACTOR, Simulators
+from tests.support.simulators import KEY, SECOND_FACTOR, Simulators
 
-__all__ = ["shop"]
-KEY = {"Authorization": "Bearer sk_test_simulator"}
-
-
-@pytest.fixture
-def post(simulators):
-    """POST a form; returns the answer."""
-
-    def call(path: str, key: str | None = None, **form):
-        headers = {**KEY, "Idempotency-Key": key} if key else KEY
-        return simulators.http.post(f"{simulators.url}/v1/{path}", data=form, headers=headers)
-
-    return call
+__all__ = ["post", "shop"]
 
 
 def get(simulators: Simulators, name: str) -> dict:

@@ -9,9 +9,7 @@ import stripe
 
 from chaos.look import until
 from tests.support.hearing import Hearing, hearing
-from tests.support.simulators import SECOND_FACTOR, WEBHOOK_SECRET, Simulators
-
-KEY = {"Authorization": "Bearer sk_test_simulator"}
+from tests.support.simulators import KEY, SECOND_FACTOR, WEBHOOK_SECRET, Simulators
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import ssl
 import stat
 import subprocess
 import sys
-import threading
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +19,7 @@ from types import ModuleType
 import pytest
 
 from tests import services
+from tests.support.serving import serving
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -117,10 +117,8 @@ def index(tmp_path):
     root = tmp_path / "index"
     (root / "simple" / "pip").mkdir(parents=True)
     handler = partial(QuietHandler, directory=str(root))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", root
-        server.shutdown()
+    with serving(handler) as url:
+        yield url, root
 
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):

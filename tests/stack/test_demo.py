@@ -26,13 +26,6 @@ ROOT = Path(__file__).resolve().parents[2]
 ROLES = ("web", "scheduler", "agents", "agents-order", "agents-delivery", "supervisor", "beat", "simulators", "postgres")
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 class Demo:
     """A running `manage.py demo`."""
 
@@ -64,7 +57,7 @@ class Demo:
 
     def lives(self) -> bool:
         """Whether one of its processes does."""
-        return any(map(is_alive, self.facts["pids"].values()))
+        return any(map(forked.state_of, self.facts["pids"].values()))
 
     def order(self) -> str:
         """Place an order; returns its key."""

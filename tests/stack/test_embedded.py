@@ -18,6 +18,7 @@ from supervision.embedded import leftovers
 from supervision.embedded.binaries import EmbeddedPostgresError
 from supervision.embedded.leftovers import end_leftovers
 from supervision.embedded.server import EmbeddedPostgres, database_url, socket_dir
+from tests.support.forked import state_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,13 +58,6 @@ def keep_a_row(url: str) -> None:
     with psycopg.connect(url) as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS kept (id int)")
         connection.execute("INSERT INTO kept VALUES (1)")
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_it_starts_stops_and_starts_again_with_its_data(new_server):
@@ -171,7 +165,7 @@ def test_a_killed_launcher_takes_its_server_along_and_the_next_one_starts(server
     launcher.wait()
 
     if sys.platform.startswith("linux"):
-        eventually(lambda: not is_alive(pid), what="the end of the orphaned server")
+        eventually(lambda: not state_of(pid), what="the end of the orphaned server")
     server.start()
     assert rows(server.url) == 1
 

@@ -6,13 +6,12 @@ import json
 import re
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from tests import services
 from tests.stack.test_bootstrap import ROOT, load
+from tests.support.serving import Handler, serving
 
 supply = load("supply")
 
@@ -26,31 +25,21 @@ def tools():
 def osv():
     """A service that answers as OSV does; `vulnerable` maps the name of a package to the id of its vulnerability."""
 
-    class Answers(BaseHTTPRequestHandler):
+    class Answers(Handler):
         vulnerable: dict[str, str] = {}
 
-        def do_POST(self):
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        def post(self):
+            asked = json.loads(self.body())
             known = self.vulnerable.get(asked["package"]["name"])
             package = {"ecosystem": "PyPI", "name": asked["package"]["name"]}
             ranges = [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}]}]
             vulns = (
                 [{"id": known, "published": "2026-01-01T00:00:00Z", "affected": [{"package": package, "ranges": ranges}]}] if known else []
             )
-            body = json.dumps({"vulns": vulns} if vulns else {}).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(200, json.dumps({"vulns": vulns} if vulns else {}).encode())
 
-        def log_message(self, *_):
-            return
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/v1/query", Answers
-        server.shutdown()
+    with serving(Answers) as url:
+        yield f"{url}/v1/query", Answers
 
 
 def test_a_known_vulnerability_of_a_locked_version_fails_the_check(tools, osv):

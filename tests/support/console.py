@@ -12,6 +12,7 @@ from django.urls import reverse
 
 from orders.models import Order, Product
 from supervision import testing
+from supervision.jobs import working
 from supervision.models import Run, StepState
 from supervision.recovery import failures
 from supervision.retry import Failure, Outcome
@@ -122,3 +123,9 @@ def confirm(client: Client, order: Order, name: str, **fields: Any) -> Any:
 def state(order: Order) -> str:
     """The order's current state in the engine."""
     return testing.run_of(order.public_id).process_state
+
+
+def finish() -> None:
+    """Work until no job is left."""
+    while working.turn(rest=0.0):
+        pass

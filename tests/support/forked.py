@@ -77,6 +77,14 @@ class Server:
 COLD = Server()
 
 
+def state_of(pid: int) -> str:
+    """The letter of a process's state in /proc: T for one that is frozen; empty where there is none or it has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0].removesuffix("Z")
+    except OSError:
+        return ""
+
+
 class _Started(subprocess.Popen[Any]):
     """A program that the system starts, in a group of its own."""
 

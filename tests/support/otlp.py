@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
+
+from tests.support.serving import Handler, serving
 
 
 @dataclass(frozen=True)
@@ -47,33 +46,13 @@ def receiver() -> Iterator[Receiver]:
     """A receiver on a free port."""
     found = Receiver()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    class Each(Handler):
+        def post(self) -> None:
+            found.spans += _decoded(self.body())
+            self.answer(200, ExportTraceServiceResponse().SerializeToString(), "application/x-protobuf")
 
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            if self.headers.get("Content-Encoding") == "gzip":
-                body = gzip.decompress(body)
-            found.spans += _decoded(body)
-            answer = ExportTraceServiceResponse().SerializeToString()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/x-protobuf")
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    found.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with serving(Each) as found.url:
         yield found
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def _decoded(body: bytes) -> Iterator[Span]:

@@ -26,6 +26,7 @@ START_SECONDS = 30
 WEBHOOK_SECRET = "whsec_of_the_tests"
 CARRIER_SECRET = "carrier_secret_of_the_tests"
 SECOND_FACTOR = "pm_card_threeDSecure2Required"
+KEY = {"Authorization": "Bearer sk_test_simulator"}
 
 
 class Simulators:
@@ -156,6 +157,10 @@ class Simulators:
         sign = {"confirm": 1, "authenticate": 1, "capture": 1, "refund": -1, "refund_failed": 1}
         entries = [entry for entry in self.ledger("payment", order) if entry["effect"]]
         return sum(sign.get(entry["operation"], 0) * entry["amount"] for entry in entries)
+
+    def status(self, intent: str) -> str:
+        """The state of a payment."""
+        return str(self.http.get(f"{self.url}/v1/payment_intents/{intent}", headers=KEY).json()["status"])
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Calls and how many were in flight at most, by service."""

@@ -13,11 +13,9 @@ from benchmarks.network.proxy import Proxy, precise_loop
 
 
 @contextmanager
-def counted_trips() -> Iterator[Callable[[], int]]:
-    """The connection of this thread through a proxy. Calling what is yielded gives the round trips since its last call."""
-    parameters = connection.get_connection_params()
+def running(proxy: Proxy) -> Iterator[None]:
+    """Let this proxy pass connections on, in a thread."""
     loop, begun = precise_loop(), threading.Event()
-    proxy = Proxy(parameters.get("host") or "/var/run/postgresql", int(parameters.get("port") or 5432))
 
     def serve() -> None:
         asyncio.set_event_loop(loop)
@@ -26,20 +24,31 @@ def counted_trips() -> Iterator[Callable[[], int]]:
         loop.run_forever()
 
     threading.Thread(target=serve, daemon=True).start()
-    begun.wait(10)
+    assert begun.wait(30)
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+
+
+@contextmanager
+def counted_trips() -> Iterator[Callable[[], int]]:
+    """The connection of this thread through a proxy. Calling what is yielded gives the round trips since its last call."""
+    parameters = connection.get_connection_params()
+    proxy = Proxy(parameters.get("host") or "/var/run/postgresql", int(parameters.get("port") or 5432))
     before = {name: connection.settings_dict[name] for name in ("HOST", "PORT")}
-    connection.close()
-    connection.settings_dict.update(HOST="127.0.0.1", PORT=str(proxy.port))
     seen = [0]
 
     def since() -> int:
         count, seen[0] = proxy.counts.trips - seen[0], proxy.counts.trips
         return count
 
-    try:
-        connection.ensure_connection()
-        yield since
-    finally:
-        connection.close()
-        connection.settings_dict.update(before)
-        loop.call_soon_threadsafe(loop.stop)
+    connection.close()
+    with running(proxy):
+        connection.settings_dict.update(HOST="127.0.0.1", PORT=str(proxy.port))
+        try:
+            connection.ensure_connection()
+            yield since
+        finally:
+            connection.close()
+            connection.settings_dict.update(before)

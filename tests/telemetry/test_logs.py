@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import logging
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -19,6 +16,7 @@ from sasproject import logs
 from sasproject.roles import ROOT
 from supervision.telemetry import log_context
 from supervision.telemetry.trace_ids import trace_id
+from tests.support.serving import Handler, serving
 
 FORGED = "ok\r\n2026-11-25 09:00:00,000 INFO orders: order 7 is refunded\x1b[2J"
 
@@ -103,32 +101,24 @@ def sentry() -> Iterator[tuple[str, list[bytes]]]:
     """A DSN, and the envelopes that its receiver got."""
     bodies: list[bytes] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            bodies.append(gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body)
-            self.send_response(200)
-            self.end_headers()
+    class Sentry(Handler):
+        def post(self) -> None:
+            bodies.append(self.body())
+            self.answer(200)
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://key@127.0.0.1:{server.server_port}/1", bodies
-    server.shutdown()
-    server.server_close()
+    with serving(Sentry) as url:
+        yield url.replace("//", "//key@") + "/1", bodies
 
 
-def run(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "DEBUG": "1", **environ}
-    return subprocess.run([sys.executable, "-c", code], env=env, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([sys.executable, *words], env=env, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_sentry_gets_the_error_and_nothing_about_the_customer(sentry):
     dsn, bodies = sentry
 
-    done = run(FAILING, SENTRY_DSN=dsn)
+    done = run("-c", FAILING, SENTRY_DSN=dsn)
 
     assert done.returncode == 0, done.stderr
     events = [json.loads(line) for body in bodies for line in body.splitlines() if b'"platform"' in line]
@@ -154,10 +144,7 @@ def test_sentry_gets_the_error_and_nothing_about_the_customer(sentry):
     ],
 )
 def test_a_wrong_value_is_told_with_its_variable(name, value, told):
-    env = {**os.environ, "DEBUG": "1", name: value}
-    done = subprocess.run(
-        [sys.executable, "manage.py", "check"], env=env, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = run("manage.py", "check", **{name: value})
 
     assert done.returncode != 0
     assert told in done.stderr
@@ -169,6 +156,7 @@ def test_without_a_receiver_nothing_is_imported():
     quiet = {"OTEL_EXPORTER_OTLP_ENDPOINT": "", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "", "SENTRY_DSN": ""}
 
     done = run(
+        "-c",
         code.replace(
             "sasproject.asgi",
             "django, os; os.environ['DJANGO_SETTINGS_MODULE']='sasproject.settings'; django.setup(); import"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from supervision.telemetry.tracing import exporter
+from tests.support.serving import Handler, serving
 
 
 @pytest.fixture
@@ -19,21 +17,15 @@ def received(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, str]]]:
     """The headers of each request to a receiver that the environment names."""
     found: list[dict[str, str]] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
+    class Receiver(Handler):
+        def post(self) -> None:
+            self.body()
             found.append({name.lower(): value for name, value in self.headers.items()})
-            self.send_response(200)
-            self.end_headers()
+            self.answer(200)
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    with serving(Receiver) as url:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
         yield found
-        server.shutdown()
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -18,6 +16,7 @@ from supervision.telemetry import spans
 from supervision.telemetry.trace_ids import trace_id
 from supervision.telemetry.tracing import Tracing
 from tests.support.otlp import receiver
+from tests.support.serving import Handler, serving
 
 FACTS = {"sas.step": "book-shipment", "sas.direction": "do"}
 
@@ -27,21 +26,13 @@ def seen():
     """A service that keeps the headers of the requests it gets."""
     heads: list[dict[str, str]] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+    class Service(Handler):
+        def post(self) -> None:
             heads.append({name.lower(): value for name, value in self.headers.items()})
-            self.send_response(201)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.answer(201)
 
-        def log_message(self, *_) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/shipments", heads
-    server.shutdown()
-    server.server_close()
+    with serving(Service) as url:
+        yield f"{url}/shipments", heads
 
 
 @pytest.fixture
@@ -110,15 +101,8 @@ def test_a_receiver_that_hangs_delays_no_order_and_no_end():
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         env = {**os.environ, "DEBUG": "1", "DJANGO_SETTINGS_MODULE": "sasproject.settings", "OTEL_EXPORTER_OTLP_ENDPOINT": url}
         began = time.monotonic()
-        done = subprocess.run(
-            [sys.executable, "-c", f"import django; django.setup()\n{code}"],
-            env=env,
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        command = [sys.executable, "-c", f"import django; django.setup()\n{code}"]
+        done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
         whole = time.monotonic() - began
 
     assert done.returncode == 0, done.stderr

@@ -28,16 +28,12 @@ from supervision.workflow import StepPosition
 from tests.engine import kit
 from tests.engine.cutting import by_a_way_that_can_be_cut
 from tests.support.shop import until
-from tests.workflows.test_branches import B2, C2, A, B, C, D, of
+from tests.workflows.test_branches import B2, C2, A, B, C, D, diamond, of
 from tests.workflows.test_races import a_session_is_blocked
 
+__all__ = ["diamond"]
 RUNS = 12
 TIMES = 3
-
-
-@pytest.fixture
-def diamond(flow):
-    return flow(*plan(A, parallel([B, B2], [C, C2]), D))
 
 
 def at(*names: str) -> list[tuple[StepPosition, list[Started]]]:

@@ -10,19 +10,15 @@ from supervision.operations import completing, pauses, resuming
 from supervision.recovery import held_time, supervisor
 from supervision.store import step_verbs
 from tests.engine import kit
-from tests.support import toy
 from tests.workflows import test_branch_time
 from tests.workflows.conftest import HOUR, asleep
 from tests.workflows.test_branch_time import DAY
 from tests.workflows.test_branches import A, B, C, D, step
+from tests.workflows.test_handed_over import handing_over
+
+__all__ = ["handing_over"]
 
 NEAR = 0.1  # hours: what a busy machine may take for a test
-
-
-@pytest.fixture
-def handing_over(monkeypatch):
-    """The toy agents may wait for this signal."""
-    monkeypatch.setattr(toy.ToyAgent, "signals", ("captured",), raising=False)
 
 
 def left(run):

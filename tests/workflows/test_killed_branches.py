@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib import import_module
-from pathlib import Path
 
 import pytest
-from django.db import connection
 
 from supervision import testing
-from supervision.agent import registered
 from supervision.errors import Refused
 from supervision.models import Run, Signal, StepState
 from supervision.operations import operator_verbs
 from supervision.signals.sending import NewSignal, send_all
-from supervision.workflow import _newest, _workflows
 from tests.engine import kit
-from tests.support import forked
 from tests.support.shop import until
 from tests.support.soak import sized
+from tests.support.workers import registries_kept, two_workers
 
-ROOT = Path(__file__).resolve().parents[2]
 ORDERS, KILLS = 40, sized(4, 10)
 FINAL = ("Processed", "Cancelled")
 
@@ -30,13 +24,9 @@ FINAL = ("Processed", "Cancelled")
 @pytest.fixture
 def branching(sas):
     """The module of the workers, whose workflow is also known here, because a sender checks the signals' names."""
-    registries = (registered, _workflows, _newest)
-    before = [dict(registry) for registry in registries]
     sys.modules.pop("tests.workflows.branching", None)  # a second import registers again
-    yield import_module("tests.workflows.branching")
-    for registry, kept in zip(registries, before, strict=True):
-        registry.clear()
-        registry.update(kept)
+    with registries_kept():
+        yield import_module("tests.workflows.branching")
 
 
 @pytest.mark.nightly
@@ -44,33 +34,22 @@ def test_branches_survive_kills_and_are_done_and_undone_in_their_order(sas, bran
     keys = testing.submit_many(branching.NAME, [{"n": n} for n in range(ORDERS)])
     calls = tmp_path / "calls"
     calls.touch()
-    environ = {**os.environ, "LOG_LEVEL": "CRITICAL", "SUPERVISION_COMPLETE_WITHIN": "2", "SUPERVISION_FAILURE_THRESHOLD": "1000"}
     deadlocks = kit.fetch("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
     waiting, cancelled = list(enumerate(keys)), set()
     for kill in range(KILLS + 1):
-        workers = [
-            forked.Popen(
-                [sys.executable, "-m", "tests.workflows.branching", str(connection.settings_dict["NAME"]), str(calls)],
-                cwd=ROOT,
-                env=environ,
-            )
-            for _ in range(2)
-        ]
-        size = len(waiting) // (KILLS - kill) if kill < KILLS else len(waiting)
-        part, waiting = waiting[:size], waiting[size:]
-        send_all([NewSignal(run=key, name="paid", key="k", payload={"n": n}) for n, key in part])
-        for n, key in part:
-            if n % 9 == 4:
-                cancelled |= cancel(key)
-        if kill < KILLS:
-            moved = begun()
-            until(lambda moved=moved: begun() > moved + 3 or ended(), within=60, told=open_steps)
-        else:
-            until(ended, within=100, told=open_steps)
-        assert [worker.poll() for worker in workers] == [None, None], "a worker has ended by itself"
-        for worker in workers:
-            worker.kill()
-            worker.wait()
+        with two_workers("tests.workflows.branching", calls) as workers:
+            size = len(waiting) // (KILLS - kill) if kill < KILLS else len(waiting)
+            part, waiting = waiting[:size], waiting[size:]
+            send_all([NewSignal(run=key, name="paid", key="k", payload={"n": n}) for n, key in part])
+            for n, key in part:
+                if n % 9 == 4:
+                    cancelled |= cancel(key)
+            if kill < KILLS:
+                moved = begun()
+                until(lambda moved=moved: begun() > moved + 3 or ended(), within=60, told=open_steps)
+            else:
+                until(ended, within=100, told=open_steps)
+            assert [worker.poll() for worker in workers] == [None, None], "a worker has ended by itself"
 
     assert kit.fetch("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == deadlocks
     assert not Signal.objects.filter(

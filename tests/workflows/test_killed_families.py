@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import sys
 from collections import Counter
 
 import pytest
@@ -14,10 +12,10 @@ from supervision import testing
 from supervision.errors import Refused
 from supervision.models import Alert, Child, Run
 from supervision.operations import operator_verbs
-from tests.support import forked
 from tests.support.shop import until
 from tests.support.soak import sized
-from tests.workflows.test_killed_workers import ROOT, killed
+from tests.support.workers import two_workers
+from tests.workflows.test_killed_workers import killed
 
 __all__ = ["killed"]
 
@@ -30,20 +28,15 @@ def test_parents_and_children_survive_kills_and_cancels(killed, tmp_path):
     calls, dice = tmp_path / "calls", random.Random(11)
     to_cancel = dice.sample(keys, PARENTS // 2)
     accepted = [cancelled(to_cancel.pop())]  # before any worker lives: fast workers may have ended all others by the first kill
-    environ = {**os.environ, "LOG_LEVEL": "CRITICAL", "SUPERVISION_COMPLETE_WITHIN": "2", "SUPERVISION_FAILURE_THRESHOLD": "1000"}
 
     for kill in range(KILLS + 1):
-        command = [sys.executable, "-m", "tests.workflows.worker", str(connection.settings_dict["NAME"]), str(calls)]
-        workers = [forked.Popen(command, cwd=ROOT, env=environ) for _ in range(2)]
-        events = count_events()
-        until(lambda events=events: count_events() > events + 20 or all_final(), within=60)
-        if kill >= 1 and to_cancel:
-            accepted += [cancelled(to_cancel.pop()) for _ in range(min(2, len(to_cancel)))]
-        if kill == KILLS:
-            until(all_final, within=100)
-        for worker in workers:
-            worker.kill()
-            worker.wait()
+        with two_workers("tests.workflows.worker", calls):
+            events = count_events()
+            until(lambda events=events: count_events() > events + 20 or all_final(), within=60)
+            if kill >= 1 and to_cancel:
+                accepted += [cancelled(to_cancel.pop()) for _ in range(min(2, len(to_cancel)))]
+            if kill == KILLS:
+                until(all_final, within=100)
 
     states = Counter(Run.objects.filter(parent_key=None).values_list("process_state", flat=True))
     assert states["Processed"] + states["Cancelled"] == PARENTS

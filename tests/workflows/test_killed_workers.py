@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import os
 import random
-import sys
-from pathlib import Path
 
 import pytest
-from django.db import connection
 
 from supervision import testing
 from supervision.agent import WAIT, registered
 from supervision.models import Alert, Run, Signal, StepState
 from supervision.signals.sending import NewSignal, Sent, send_all
-from supervision.workflow import _newest, _workflows
-from tests.support import forked
 from tests.support.shop import until
 from tests.support.soak import sized
+from tests.support.workers import registries_kept, two_workers
 
-ROOT = Path(__file__).resolve().parents[2]
 ORDERS, KILLS = 60, sized(5, 12)
 
 
 @pytest.fixture
 def killed(sas):
     """The workflow of the worker, also known here, because a sender checks the signals' names."""
-    registries = (registered, _workflows, _newest)
-    before = [dict(registry) for registry in registries]
-    __import__("tests.workflows.worker")
-    yield sas
-    for registry, kept in zip(registries, before, strict=True):
-        registry.clear()
-        registry.update(kept)
-    assert WAIT not in registered or WAIT in before[0]
+    waits = WAIT in registered
+    with registries_kept():
+        __import__("tests.workflows.worker")
+        yield sas
+    assert WAIT not in registered or waits
 
 
 @pytest.mark.nightly
@@ -45,27 +36,18 @@ def test_orders_that_wait_survive_kills_and_take_each_signal_once(killed, tmp_pa
         waiting += [(key, "captured", {"n": number})] * 2 if number % 2 == 0 else []
     dice.shuffle(waiting)
     sent: list[Sent] = []
-    environ = {**os.environ, "LOG_LEVEL": "CRITICAL", "SUPERVISION_COMPLETE_WITHIN": "2", "SUPERVISION_FAILURE_THRESHOLD": "1000"}
 
     for kill in range(KILLS + 1):
-        workers = [
-            forked.Popen(
-                [sys.executable, "-m", "tests.workflows.worker", str(connection.settings_dict["NAME"]), str(calls)], cwd=ROOT, env=environ
-            )
-            for _ in range(2)
-        ]
-        size = len(waiting) // (KILLS - kill) if kill < KILLS else len(waiting)
-        part, waiting = waiting[:size], waiting[size:]
-        for key, name, payload in part:
-            sent += send_all([NewSignal(run=key, name=name, key="k", payload=payload)])
-        if kill < KILLS:
-            moved = StepState.objects.filter(attempt__gt=0).count()
-            until(lambda moved=moved: StepState.objects.filter(attempt__gt=0).count() > moved or not open_runs(), within=60)
-        else:
-            until(lambda: not open_runs() and Run.objects.count() == ORDERS, within=100)
-        for worker in workers:
-            worker.kill()
-            worker.wait()
+        with two_workers("tests.workflows.worker", calls):
+            size = len(waiting) // (KILLS - kill) if kill < KILLS else len(waiting)
+            part, waiting = waiting[:size], waiting[size:]
+            for key, name, payload in part:
+                sent += send_all([NewSignal(run=key, name=name, key="k", payload=payload)])
+            if kill < KILLS:
+                moved = StepState.objects.filter(attempt__gt=0).count()
+                until(lambda moved=moved: StepState.objects.filter(attempt__gt=0).count() > moved or not open_runs(), within=60)
+            else:
+                until(lambda: not open_runs() and Run.objects.count() == ORDERS, within=100)
 
     assert set(Run.objects.values_list("process_state", flat=True)) == {"Processed"}
     assert (sent.count(Sent.ACCEPTED), sent.count(Sent.REPEATED)) == (ORDERS * 3 // 2, ORDERS * 3 // 2)

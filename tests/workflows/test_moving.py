@@ -21,9 +21,7 @@ from tests.engine import kit
 from tests.support import toy
 
 HOUR = timedelta(hours=1)
-A, B, C, D, E = (
-    Step(name, agent=f"{agent}", retry=toy.RETRY) for name, agent in zip("abcde", ("alpha", "beta", "gamma", "alpha", "beta"), strict=True)
-)
+A, B, C, D = (Step(name, agent=agent, retry=toy.RETRY) for name, agent in zip("abcd", ("alpha", "beta", "gamma", "alpha"), strict=True))
 X = Step("x", agent="gamma", retry=toy.RETRY)
 PAID = WaitForSignal("paid", within=HOUR)
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from functools import partial
 
 import pytest
-from django.db import connection
 
 from supervision import PermanentFailure, parallel, plan, testing
 from supervision.errors import Refused
@@ -16,10 +13,9 @@ from supervision.operations import operator_verbs, resuming
 from supervision.store import step_verbs
 from tests.engine import kit
 from tests.engine.cutting import by_a_way_that_can_be_cut
-from tests.support import forked
 from tests.support.shop import until as wait_until
+from tests.support.workers import two_workers
 from tests.workflows.test_branch_races import one_by_one, together
-from tests.workflows.test_killed_branches import ROOT
 from tests.workflows.test_move_races import first
 from tests.workflows.test_moving import A, B, C, D, version
 from tests.workflows.test_resuming_earlier import back, failed
@@ -143,7 +139,6 @@ def test_runs_that_go_back_survive_kills_and_do_each_step_once_for_each_key(sas,
     keys = testing.submit_many(going_back.NAME, [{"n": n} for n in range(ORDERS - UNHURT)])
     calls = tmp_path / "calls"
     calls.touch()
-    environ = {**os.environ, "LOG_LEVEL": "CRITICAL", "SUPERVISION_COMPLETE_WITHIN": "2", "SUPERVISION_FAILURE_THRESHOLD": "1000"}
     gone_back, cancelled = set(), set()
 
     def operate():
@@ -168,14 +163,8 @@ def test_runs_that_go_back_survive_kills_and_do_each_step_once_for_each_key(sas,
     for kill in range(KILLS + 1):
         if kill == KILLS:
             keys += testing.submit_many(going_back.NAME, [{"n": n} for n in range(UNHURT)])
-        command = [sys.executable, "-m", "tests.workflows.going_back", str(connection.settings_dict["NAME"]), str(calls)]
-        workers = [forked.Popen(command, cwd=ROOT, env=environ) for _ in range(2)]
-        try:
+        with two_workers("tests.workflows.going_back", calls):
             wait_until(partial(busy, progress()) if kill < KILLS else operate, within=100)
-        finally:
-            for worker in workers:
-                worker.kill()
-                worker.wait()
     lines = calls.read_text().split()
     assert gone_back
     assert {kit.state(key) for key in set(keys) - gone_back} <= {"Processed"}

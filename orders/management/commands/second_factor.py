@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandError, CommandParser
 
 from orders.factors import resetting
+from supervision.management.acting import shell_user
 from supervision.management.base import Command as Base
 
 
@@ -40,5 +41,5 @@ class Command(Base):
             return
         if not options["reason"].strip():
             raise CommandError("--reset needs --reason TEXT: it is kept in the admin's log")
-        done = resetting.reset(account, by=options["by"] or resetting.shell_user(), reason=options["reason"].strip())
+        done = resetting.reset(account, by=options["by"] or shell_user(), reason=options["reason"].strip())
         self.stdout.write(f"{account}: {done.factors} second factors deleted, {done.sessions} sessions ended")

@@ -54,6 +54,7 @@ def names_of(accounts: Iterable[int | None]) -> dict[int | None, str]:
 class ApiRequestAdmin(PageAdmin):
     """What API clients changed and what they were refused, the newest first."""
 
+    seen_with = "supervision.view_run"
     list_display = ["moment", "asked", "order", "answered", "problem", "took", "account", "repeated"]
     list_filter = [ListFilters]
     filters = RequestFilters()
@@ -71,12 +72,6 @@ class ApiRequestAdmin(PageAdmin):
             return _("The request log is off: REQUEST_LOG_DAYS is 0.")
         words = _("No API client has changed anything or was refused anything in %(days)d days.")
         return words % {"days": conf.get().keep_requests.days}
-
-    def has_view_permission(self, request: HttpRequest, obj: ApiRequest | None = None) -> bool:
-        return request.user.has_perm("supervision.view_run")
-
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return self.has_view_permission(request)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RequestChangeList]:
         return RequestChangeList

@@ -15,7 +15,7 @@ from supervision.insight.queries import TimelineEntry
 from supervision.models import Exchange, Run, StepState
 from supervision.states import Direction
 
-WIDTH, HEIGHT, LEAST = 1000.0, 16, 3.0
+WIDTH, LEAST = 1000.0, 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
