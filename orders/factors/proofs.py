@@ -28,6 +28,7 @@ from orders.identity import devices, security_log
 from sasproject.factors import OFF, REQUIRED
 
 _KEPT = "proved"  # when, and whether by a second factor
+CLOCKS_DIFFER_SECONDS = 60.0  # at most, between two machines that answer requests: a proof may seem to be so much younger than now
 OWN_SECONDS = 900.0  # how old a proof may be where second factors themselves are changed, if REAUTHENTICATE_SECONDS is off
 
 
@@ -60,8 +61,11 @@ def awaits(request: HttpRequest, account: Any) -> bool:
 
 
 def is_old(request: HttpRequest, seconds: float | None) -> bool:
-    """Whether the session's last proof is older than this. None: it never is."""
-    return seconds is not None and not 0 <= time.time() - request.session.get(_KEPT, (0, False))[0] < seconds
+    """Whether the session's last proof is older than this. None: it never is.
+
+    One from the future is too old, but for what the clocks of two machines differ by: it would be good for longer than it may be.
+    """
+    return seconds is not None and not -CLOCKS_DIFFER_SECONDS < time.time() - request.session.get(_KEPT, (0, False))[0] < seconds
 
 
 def prove(request: HttpRequest, account: Any, *, second: bool, at: float | None = None) -> None:

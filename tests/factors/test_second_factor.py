@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from allauth.mfa.models import Authenticator
@@ -213,6 +214,17 @@ def test_an_old_session_proves_itself_before_it_changes_its_second_factors(clien
     assert (back.status_code, back["Location"]) == (302, f"{ASK}own/")
     assert codes.left(User.objects.get()) == 10
     assert client.post(f"{ASK}own/", {"new-codes": "1"}).status_code == 201
+
+
+def test_a_proof_of_a_machine_whose_clock_is_ahead_counts(client, enrolled) -> None:
+    sign_in(client)
+    enter(client, code())
+
+    for ahead, status in ((50, 200), (90, 403)):
+        session = client.session
+        session["proved"] = [time.time() + ahead, True]
+        session.save()
+        assert client.get(f"{ASK}own/").status_code == status
 
 
 @pytest.mark.parametrize(("mode", "status"), [("optional", 200), ("off", 200)])
