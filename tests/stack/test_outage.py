@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from django.db import OperationalError, connection
 from django.test import RequestFactory
+from django.utils.translation import override
 
 from chaos.look import until
 from orders.api import errors
@@ -169,9 +170,10 @@ def test_a_page_says_that_it_may_be_tried_again(rf: RequestFactory, monkeypatch:
     monkeypatch.setattr(errors.sys, "exc_info", lambda: (None, OperationalError("gone"), None))
     answers = [errors.server_error(rf.get(where)) for where in ("/", "/api/v1/orders/")]
     monkeypatch.setattr(errors.sys, "exc_info", lambda: (None, ZeroDivisionError(), None))
-    broken = errors.server_error(rf.get("/"))
+    with override("it"):
+        broken = errors.server_error(rf.get("/"))
 
     assert [(answer.status_code, answer.headers["Retry-After"]) for answer in answers] == [
         (503, str(errors.errors.RETRY_AFTER_SECONDS))
     ] * 2
-    assert broken.status_code == 500
+    assert (broken.status_code, '<html lang="it">' in broken.text) == (500, True)
