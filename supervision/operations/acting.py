@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
 from supervision.approvals import gate
 from supervision.approvals.stakes import Operation
 from supervision.errors import DefinitionError, Refused
-from supervision.models import Run, StepState
+from supervision.models import IncidentNote, Run, RunNote, StepState
 from supervision.operations.audit_log import Actor, log
 from supervision.operations.previews import seen, without_run
 from supervision.postgres import db
@@ -32,6 +33,7 @@ UPDATE supervision_alert
  WHERE run_id = %(run)s AND position = %(position)s AND direction = %(direction)s AND closed_at IS NULL
 """
 SAME_NOTE_SECONDS = 60
+Note = TypeVar("Note", IncidentNote, RunNote)
 _held: ContextVar[dict[str, LockedRun] | None] = ContextVar("held", default=None)
 
 
@@ -116,7 +118,7 @@ def demand_reason(reason: str) -> None:
         raise Refused(_("A reason is required."), "reason_required")
 
 
-def same_note(notes: Any, author: str, text: str) -> Any:
+def same_note(notes: QuerySet[Note], author: str, text: str) -> Note | None:
     """The note among these that the author has written just now, in the same words; None if there is none. It is a form sent twice."""
     since = Now() - timedelta(seconds=SAME_NOTE_SECONDS)
     return notes.filter(author=author, text=text, at__gt=since).order_by("-pk").first()
