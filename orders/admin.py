@@ -9,13 +9,11 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.db.models import Field
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_lazy as _
-from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
 from orders import queries, searching, staying
@@ -33,7 +31,7 @@ from orders.returns.console import SEES_RETURNS
 from orders.returns.shown import str_of
 from orders.validation import OrderRequestSerializer
 from supervision.console import shared, sidebar
-from supervision.console.bounded_lists import CountedAdmin
+from supervision.console.bounded_lists import CountedAdmin, OwnChangesAdmin
 from supervision.console.bulk.preview import Preview
 from supervision.console.lists.searching import Way
 from supervision.console.shared import run_address
@@ -58,8 +56,11 @@ class _InTheList(forms.ModelForm):  # type: ignore[type-arg]  # it takes no argu
 
 
 @admin.register(Product)
-class ProductAdmin(CountedAdmin):
-    """The catalogue. Products cannot be deleted, because orders refer to them: staff make a product inactive instead."""
+class ProductAdmin(OwnChangesAdmin, CountedAdmin):
+    """The catalogue. Products cannot be deleted, because orders refer to them: staff make a product inactive instead.
+
+    While a form is open, orders take from the stock: to save the whole row would put it back.
+    """
 
     list_display = ["name", "sku", "money", "available", "category", "warehouse", "active"]
     list_editable = ["available", "active"]
@@ -80,21 +81,9 @@ class ProductAdmin(CountedAdmin):
         form: type[forms.ModelForm[Any]] = super().get_changelist_form(request, form=_InTheList, **kwargs)
         return form
 
-    def formfield_for_dbfield(self, db_field: Field[Any, Any], request: HttpRequest, **kwargs: Any) -> Any:
-        # While the page is open orders take from the stock, and others save: a field is saved only if this operator changed it.
-        kwargs["show_hidden_initial"] = True
-        return super().formfield_for_dbfield(db_field, request, **kwargs)
-
-    def save_model(self, request: HttpRequest, obj: Product, form: forms.ModelForm[Any], change: bool) -> None:
-        """Save only the changed fields: the whole row would put back stock that was sold, and what others have changed."""
-        if change:
-            obj.save(update_fields=form.changed_data)
-        else:
-            obj.save()
-
 
 @admin.register(Category)
-class CategoryAdmin(ModelAdmin):
+class CategoryAdmin(OwnChangesAdmin):
     """The shop's categories. Who may see or change products may do so with categories; one that has products cannot be deleted."""
 
     list_display = ["name", "slug", "position"]

@@ -57,7 +57,7 @@ class TokenInOneQuery(TokenAuthentication):  # type: ignore[misc]
 
 
 class SecondFactorNeeded(PermissionDenied):
-    """The session's account may enter the console, and has not passed its second factor."""
+    """The session's account may enter the console or has an operator's right, and has not passed its second factor."""
 
     default_code = "second_factor_needed"
     default_detail = _lazy("This session has not passed a second factor.")

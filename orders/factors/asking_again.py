@@ -62,7 +62,7 @@ def answered(request: HttpRequest) -> HttpResponse | None:
     A form without a proof comes from an account that has signed in again at the provider: its page looks at the session anew.
     """
     account: Any = request.user
-    if not account.is_authenticated or not proofs.enters_the_console(account):
+    if not account.is_authenticated or not proofs.is_asked(account):
         return None
     if MARK not in request.POST:
         return HttpResponseRedirect(request.get_full_path())

@@ -1,6 +1,7 @@
 """Sends a session that awaits a second factor to the page that asks for it, and asks again before a verb that moves money.
 
-A request that does not ask for the account costs no query here, nor does one of an account that may not enter the console.
+A request that does not ask for the account costs no query here, nor does one of a shopper, except on the pages of the own account:
+there the account's rights are read.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class SecondFactor(MiddlewareMixin):
         match = request.resolver_match
         guarded = match is not None and match.namespace != "factors" and match.view_name not in OPEN and _is_personal(request.path_info)
         if guarded and SESSION_KEY in request.session and getattr(request.user, "awaits_second_factor", False):
-            wanted = request.get_full_path() if request.method == "GET" else reverse("admin:index")
+            wanted = request.get_full_path() if request.method == "GET" else ""
             return HttpResponseRedirect(f"{reverse('factors:ask')}?{urlencode({'next': wanted})}")
         if request.method == "POST" and not request.path_info.startswith(NO_FORMS) and request.POST.keys() & asking_again.ASKED:
             return asking_again.answered(request)

@@ -29,7 +29,7 @@ LONGEST_NAME = 60
 def _turned_away(request: HttpRequest) -> HttpResponse | None:
     """Where the visitor has to go instead. Raises ProofNeeded where the last proof is old: these pages change who may sign in."""
     account: Any = request.user
-    if not proofs.enters_the_console(account):
+    if not proofs.is_asked(account):
         return redirect("admin:login")
     if proofs.has_factor(account) and not proofs.passed(request):
         return redirect("factors:ask")
@@ -43,7 +43,7 @@ def _turned_away(request: HttpRequest) -> HttpResponse | None:
 def own(request: HttpRequest) -> HttpResponse:
     """The account's second factors: remove one, or make new recovery codes."""
     account: Any = request.user
-    if not proofs.enters_the_console(account):
+    if not proofs.is_asked(account):
         return redirect("admin:login")
     mine = Authenticator.objects.filter(user_id=account.pk).exclude(type=Authenticator.Type.RECOVERY_CODES).order_by("pk")
     if not mine:
@@ -136,7 +136,7 @@ def _with_codes(request: HttpRequest, made: list[str], said: str) -> HttpRespons
 def account_links(request: HttpRequest) -> list[dict[str, Any]]:
     """The entries of the console's menu of the own account."""
     account: Any = request.user
-    links = [{"title": _("Second factors"), "link": reverse("factors:own")}] if proofs.enters_the_console(account) else []
+    links = [{"title": _("Second factors"), "link": reverse("factors:own")}] if proofs.is_asked(account) else []
     if account.is_authenticated and account.has_usable_password():
         links.append({"title": _("Change password"), "link": reverse("admin:password_change")})
     return links

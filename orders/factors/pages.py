@@ -26,15 +26,17 @@ BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
 def safe_next(request: HttpRequest, wanted: str | None) -> str:
-    """This address, if it is one of this site; else the console."""
+    """This address, if it is one of this site; else the console, or the own account of one that does not enter the console."""
     allowed = url_has_allowed_host_and_scheme(wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure())
-    return wanted if wanted and allowed else reverse("admin:index")
+    inside = not request.user.is_authenticated or proofs.enters_the_console(request.user)
+    return wanted if wanted and allowed else reverse("admin:index" if inside else "orders:account")
 
 
 def show(request: HttpRequest, template: str, status: int = 200, **facts: Any) -> HttpResponse:
     """One of these pages, in the console's theme before the sign-in."""
     account: Any = request.user
-    return render(request, f"orders/factors/{template}", {**admin.site.each_context(request), "account": account, **facts}, status=status)
+    facts = {**admin.site.each_context(request), "account": account, "home": safe_next(request, None), **facts}
+    return render(request, f"orders/factors/{template}", facts, status=status)
 
 
 @never_cache
@@ -43,7 +45,7 @@ def ask(request: HttpRequest) -> HttpResponse:
     """Ask for a code or a passkey; who has neither enrols one."""
     account: Any = request.user
     wanted = safe_next(request, request.POST.get("next") or request.GET.get("next"))
-    if not proofs.enters_the_console(account):
+    if not proofs.is_asked(account):
         return redirect("admin:login")
     if proofs.passed(request):
         return HttpResponseRedirect(wanted)
@@ -97,7 +99,7 @@ def passkey_sign_in(request: HttpRequest) -> HttpResponse:
     if done.wait:
         return show(request, "refused.html", 429, title=_("Not signed in"), why=wait_in_words(done))
     account = passkeys.owner(request.POST.get("credential", ""))
-    known = account is not None and ModelBackend().user_can_authenticate(account) and proofs.enters_the_console(account)
+    known = account is not None and ModelBackend().user_can_authenticate(account) and proofs.is_asked(account)
     if not known or not proofs.sign_in(request, account, BACKEND, second=True):
         return show(request, "refused.html", 403, title=_("Not signed in"), why=_("The passkey was not accepted. Try again."))
     forgive(done)

@@ -16,7 +16,7 @@ from unfold.decorators import display
 from supervision.approvals import deciding, rights
 from supervision.console.bounded_lists import PageAdmin
 from supervision.console.shared import person, run_address
-from supervision.console.verb_forms import ReasonForm
+from supervision.console.verb_forms import ReasonForm, label_of
 from supervision.errors import Refused
 from supervision.models import Approval, Run
 from supervision.operations import previews
@@ -45,7 +45,7 @@ class ApprovalAdmin(PageAdmin):
 
     @display(description=_("Request"))
     def what(self, obj: Approval) -> str:
-        return f"{obj.pk}: {obj.verb} {obj.step}".strip()
+        return f"{obj.pk}: {label_of(obj.verb)} {obj.step}".strip()
 
     @display(description=_("At stake"))
     def amount(self, obj: Approval) -> str:

@@ -14,11 +14,10 @@ from django.http import HttpRequest
 from django.urls import URLPattern
 from django.utils.html import format_html_join
 from django.utils.translation import gettext_lazy as _
-from unfold.admin import ModelAdmin
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
 
-from supervision.console.bounded_lists import Labelled, ReadOnlyAdmin
+from supervision.console.bounded_lists import Labelled, LockedAdmin, ReadOnlyAdmin
 from supervision.console.lists.row_buttons import button_of, row_button
 from supervision.console.shared import may_operate
 from supervision.models import Channel, Telling
@@ -28,12 +27,14 @@ from supervision.runtime.humanize import at_of, moment
 from supervision.sealing.texts import Unopened, Unreadable, usable
 
 LOG_SHOWN = 20
+DESTINATION = frozenset({"kind", "address", "secret"})  # what is checked together, and saved together
 
 
 class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
     """A channel. Its secret is never sent to the browser: an empty field keeps it.
 
-    PagerDuty's key travels in each message. So it is not kept for another address, whose owner could read it.
+    PagerDuty's key travels in each message. So it is not kept for another address, whose owner could read it. Nor is a key sent to
+    an address that another operator has entered since this form was opened.
     """
 
     secret = forms.CharField(
@@ -44,7 +45,7 @@ class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
         ),
     )  # fmt: skip
     kinds = forms.CharField(
-        label=_("Kinds of incidents"), required=False, max_length=500, widget=UnfoldAdminTextInputWidget(),
+        label=_("Kinds of incidents"), required=False, max_length=500, widget=UnfoldAdminTextInputWidget(), show_hidden_initial=True,
         help_text=_("Separated by commas, such as outage, dead_letters. Empty: all kinds."),
     )  # fmt: skip
 
@@ -81,6 +82,10 @@ class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean(self) -> dict[str, Any]:
         """What each kind of channel needs."""
         said: dict[str, Any] = super().clean() or self.cleaned_data
+        if self.instance.pk is not None and not DESTINATION & set(self.changed_data):
+            return said | {name: getattr(self.instance, name) for name in DESTINATION}
+        if self.instance.pk is not None and any(self._is_another(name) for name in ("kind", "address")):
+            raise ValidationError(_("Another operator has changed where this channel sends to. Load the page again."))
         kind, address = said.get("kind"), (said.get("address") or "").strip()
         said["secret"] = said.get("secret") or ("" if self.instance.kind != kind else self.instance.secret)
         try:
@@ -89,6 +94,11 @@ class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
             for field, words in problem.message_dict.items():
                 self.add_error(field, words)
         return said
+
+    def _is_another(self, name: str) -> bool:
+        """Whether the row has another value than the page showed."""
+        kept = "" if isinstance(value := getattr(self.instance, name), Unopened) else value
+        return str(self.data.get(self.add_initial_prefix(name), kept)).split() != kept.split()
 
     def _complete(self, said: dict[str, Any], kind: str | None, address: str) -> None:
         if kind == Channel.Kind.MAIL:
@@ -139,7 +149,7 @@ def _signing(secret: str) -> None:
 
 
 @admin.register(Channel)
-class ChannelAdmin(ModelAdmin):
+class ChannelAdmin(LockedAdmin):
     """The channels, and the state of each."""
 
     form = ChannelForm
@@ -188,6 +198,11 @@ class ChannelAdmin(ModelAdmin):
         if getattr(form, "made", ""):
             words = _("Its signing secret, shown only now: %(secret)s")
             messages.warning(request, words % {"secret": form.made})
+
+    def changed(self, form: Any) -> list[str]:
+        """The fields that were changed; where a message goes is one field."""
+        names = set(form.changed_data)
+        return [*(names | DESTINATION if names & DESTINATION else names), "retry_at"]
 
     @display(description=_("address"))
     def where(self, obj: Channel) -> str:

@@ -16,7 +16,7 @@ from supervision.console.bounded_lists import PageAdmin
 from supervision.console.bulk.preview import in_words, money_in_words
 from supervision.console.shared import person, run_address
 from supervision.console.sidebar import SEES_JOBS
-from supervision.console.verb_forms import VERBS, ReasonForm
+from supervision.console.verb_forms import ReasonForm, label_of
 from supervision.errors import Refused
 from supervision.insight import directory
 from supervision.jobs import reading, steering
@@ -44,7 +44,7 @@ class JobAdmin(PageAdmin):
 
     @display(description=_("Job"))
     def name(self, obj: Job) -> str:
-        return f"{obj.pk}: {verb_label(obj)}"
+        return f"{obj.pk}: {label_of(obj.verb)}"
 
     @display(description=_("State"), label={"running": "info", "stopped": "warning", "done": "success"})
     def standing(self, obj: Job) -> tuple[str, Any]:
@@ -80,7 +80,7 @@ class JobAdmin(PageAdmin):
         names = directory.names(one.key for one in found)
         again = reading.in_error_again(row)
         return self.page(
-            request, "job.html", title=f"{_('Job')} {row.pk}: {verb_label(row)}", object=row, original=row, job=row,
+            request, "job.html", title=f"{_('Job')} {row.pk}: {label_of(row.verb)}", object=row, original=row, job=row,
             tone=TONES[Job.State(row.state)], age=self.age(row), conditions=_in_words(row), left=row.total - row.position,
             percent=100 * row.position // max(row.total, 1), held=money_in_words(row.held), again=again,
             tallies=self._tallies(row, again, chosen), running=row.state == Job.State.RUNNING,
@@ -115,11 +115,6 @@ class JobAdmin(PageAdmin):
         except Refused as refusal:
             messages.warning(request, str(refusal))
         return True
-
-
-def verb_label(job: Job) -> str:
-    """The verb as the console's buttons call it."""
-    return str(VERBS[job.verb].label) if job.verb in VERBS else job.verb
 
 
 def _in_words(job: Job) -> str:

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 from unfold.decorators import action, display
 
-from supervision.console.bounded_lists import Labelled, ReadOnlyAdmin
+from supervision.console.bounded_lists import Labelled, LockedAdmin, ReadOnlyAdmin
 from supervision.console.lists.row_buttons import button_of, row_button
 from supervision.console.shared import may_operate, person, run_address
 from supervision.insight import directory
@@ -29,7 +29,7 @@ SENT_AGAIN_AT_ONCE = 1000
 
 
 @admin.register(WebhookEndpoint)
-class WebhookEndpointAdmin(ReadOnlyAdmin):
+class WebhookEndpointAdmin(LockedAdmin, ReadOnlyAdmin):
     """The webhook addresses of accounts. An operator can switch one off, and send it a test. The admin never shows its secret."""
 
     empty_means = _("No client has registered a webhook.")

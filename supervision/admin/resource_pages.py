@@ -26,6 +26,7 @@ from unfold.views import ChangeList
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from supervision.approvals import rights
+from supervision.console.bounded_lists import OwnChangesAdmin
 from supervision.console.lists.row_buttons import address_of, row_button
 from supervision.console.shared import person
 from supervision.models import Resource
@@ -93,7 +94,7 @@ class LimitsAdmin(ModelAdmin):
 
 
 @admin.register(Resource)
-class ResourceAdmin(LimitsAdmin):
+class ResourceAdmin(LimitsAdmin, OwnChangesAdmin):
     """Limits take effect on the next claim."""
 
     form = ResourceForm
@@ -203,18 +204,12 @@ class ResourceAdmin(LimitsAdmin):
         answer: HttpResponse = super().change_view(request, object_id, form_url, extra)
         return answer
 
-    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        """A limit is saved only if this operator changed it: another one may have paused the resource while the form was open."""
-        return super().formfield_for_dbfield(db_field, request, **{**kwargs, "show_hidden_initial": True})
-
     def save_model(self, request: HttpRequest, obj: Resource, form: forms.ModelForm[Any], change: bool) -> None:
         """Write only the changed fields, because workers change the breaker's columns while the form is open."""
         if change:
             obj.refresh_from_db(fields=[name for name in form.fields if name not in form.changed_data])
             resource_limits.replan(obj)
-            obj.save(update_fields=form.changed_data)
-        else:
-            obj.save()
+        super().save_model(request, obj, form, change)
         resource_limits.take_effect()
 
     def get_actions(self, request: HttpRequest) -> Any:

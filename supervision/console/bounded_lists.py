@@ -8,6 +8,7 @@ from typing import Any
 from django.contrib.admin import ShowFacets, SimpleListFilter
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
+from django.db import connection
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.template.response import TemplateResponse
@@ -48,6 +49,34 @@ class CountedAdmin(ModelAdmin):
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return CountedChangeList
+
+
+class OwnChangesAdmin(ModelAdmin):
+    """An admin whose form saves only the fields that this operator changed: another one may have saved the others since it was opened."""
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """Let the page keep what the form showed, so that a field counts as changed only if this operator changed it."""
+        return super().formfield_for_dbfield(db_field, request, **{**kwargs, "show_hidden_initial": True})
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        if change:
+            obj.save(update_fields=self.changed(form))
+        else:
+            obj.save()
+
+    def changed(self, form: Any) -> list[str]:
+        """The columns that this form writes."""
+        return list(form.changed_data)
+
+
+class LockedAdmin(OwnChangesAdmin):
+    """Locks the row before its form is looked at, so that what the form was checked against is still so when it is saved."""
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        found = super().get_object(request, object_id, from_field)
+        if found is None or request.method != "POST" or not connection.in_atomic_block:
+            return found
+        return self.get_queryset(request).select_for_update(of=("self",), no_key=True).filter(pk=found.pk).first()
 
 
 class BoundedChangeList(CountedChangeList):

@@ -137,6 +137,11 @@ BULK_VERBS = ("resubmit", "skip", "cancel", "abandon")
 Check = Callable[[Mapping[str, Any]], tuple[Mapping[str, Any], Mapping[str, list[str]]]]
 
 
+def label_of(verb: str) -> str:
+    """The verb as the console's buttons call it; one of the application's as the API does."""
+    return str(VERBS[verb].label) if verb in VERBS else verb
+
+
 def verbs_for(run: Run) -> list[Verb]:
     """The verbs that make sense in the state the run is in."""
     undoing = run.direction == Direction.UNDO
@@ -204,10 +209,17 @@ def step_field(names: Sequence[str], *, all_of_them: bool) -> forms.ChoiceField:
     )
 
 
+class LinesField(forms.CharField):
+    """Text of several lines. A browser counts the end of a line as one character, as here, and sends two."""
+
+    def to_python(self, value: Any) -> Any:
+        return (super().to_python(value) or "").replace("\r\n", "\n")
+
+
 class ReasonForm(forms.Form):
     """Asks for a reason, which every operation needs."""
 
-    reason = forms.CharField(
+    reason = LinesField(
         label=_("Reason"),
         max_length=REASON_LENGTH,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),

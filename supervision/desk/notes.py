@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 from supervision.approvals import rights
 from supervision.errors import Refused, UnknownRun
 from supervision.models import ArchivedRun, Assignee, Run, RunNote, Submission
+from supervision.operations.acting import same_note
 from supervision.operations.audit_log import Actor, log, name_of
 from supervision.operations.operator_verbs import LONGEST_NOTE
 from supervision.postgres import db
@@ -30,15 +31,24 @@ ON CONFLICT (run_key) DO UPDATE SET owner = excluded.owner, since = excluded.sin
 RETURNING o.run_key
 """
 
+# Two requests that add a note to one order at the same time see each other's.
+_ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtextextended('supervision notes of ' || %(key)s, 20261129))"
+
 
 def add(key: str, text: str, *, by: Actor) -> RunNote:
-    """Add a note to the order. Raises Refused where it is empty, too long, or one too many; UnknownRun."""
+    """Add a note to the order, and return it. Raises Refused where it is empty, too long, or one too many; UnknownRun.
+
+    Notes cannot be removed. So the same text by the same author within SAME_NOTE_SECONDS is the same note: a form that was sent twice.
+    """
     text = text.strip()
     if not text or len(text) > LONGEST_NOTE or "\0" in text:
         raise Refused(_("A note has between 1 and %(most)d characters.") % {"most": LONGEST_NOTE}, "bad_note")
 
     def work() -> RunNote:
         run = known(key)
+        db.fetch(_ONE_AT_A_TIME, {"key": key})
+        if (same := same_note(RunNote.objects.filter(run_key=key), name_of(by), text)) is not None:
+            return same
         if RunNote.objects.filter(run_key=key).count() >= MOST_NOTES:
             raise Refused(_("The order has %(most)d notes. It takes no more.") % {"most": MOST_NOTES}, "too_many_notes")
         note = RunNote.objects.create(run_key=key, author=name_of(by), text=text)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from datetime import timedelta
+from typing import Any, TypeVar
 
+from django.db.models import QuerySet
+from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
 from supervision.approvals import gate
 from supervision.approvals.stakes import Operation
 from supervision.errors import DefinitionError, Refused
-from supervision.models import Run, StepState
+from supervision.models import IncidentNote, Run, RunNote, StepState
 from supervision.operations.audit_log import Actor, log
 from supervision.operations.previews import seen, without_run
 from supervision.postgres import db
@@ -29,6 +32,8 @@ UPDATE supervision_alert
        acknowledged_by = CASE WHEN acknowledged_at IS NULL THEN %(actor)s ELSE acknowledged_by END
  WHERE run_id = %(run)s AND position = %(position)s AND direction = %(direction)s AND closed_at IS NULL
 """
+SAME_NOTE_SECONDS = 60
+Note = TypeVar("Note", IncidentNote, RunNote)
 _held: ContextVar[dict[str, LockedRun] | None] = ContextVar("held", default=None)
 
 
@@ -111,3 +116,9 @@ def demand_reason(reason: str) -> None:
     """Raise Refused where there is none."""
     if not reason.strip():
         raise Refused(_("A reason is required."), "reason_required")
+
+
+def same_note(notes: QuerySet[Note], author: str, text: str) -> Note | None:
+    """The note among these that the author has written just now, in the same words; None if there is none. It is a form sent twice."""
+    since = Now() - timedelta(seconds=SAME_NOTE_SECONDS)
+    return notes.filter(author=author, text=text, at__gt=since).order_by("-pk").first()

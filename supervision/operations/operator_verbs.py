@@ -19,7 +19,7 @@ from supervision.errors import ChangedMeanwhile, DefinitionError, Refused, Unrea
 from supervision.incidents import incident_sql, lifecycle
 from supervision.models import Alert, DeadLetter, Incident, IncidentNote, Run, StepState, Submission
 from supervision.operations import requeue
-from supervision.operations.acting import carry_out, close_alerts_of, commit, demand_reason, locked_run
+from supervision.operations.acting import carry_out, close_alerts_of, commit, demand_reason, locked_run, same_note
 from supervision.operations.audit_log import Actor, log, name_of
 from supervision.operations.previews import key_of, same_plan, still_here
 from supervision.postgres import db
@@ -271,16 +271,18 @@ def assign_incident(pk: int, owner: str, *, by: Actor) -> None:
 
 
 def note_incident(pk: int, text: str, *, by: Actor) -> IncidentNote:
-    """Add a note to an open incident, and return it. Raises Refused: closed or unknown; or the note is empty or too long."""
+    """Add a note to an open incident, and return it; see `same_note`. Raises Refused: closed or unknown; or it is empty or too long."""
     rights.demand(by, rights.INCIDENTS)
     text = text.strip()
     if not text or len(text) > LONGEST_NOTE or "\0" in text:
         raise Refused(_("A note has between 1 and %(most)d characters.") % {"most": LONGEST_NOTE}, "bad_note")
 
     def work() -> IncidentNote:
-        note = IncidentNote.objects.create(incident=_open_incident(pk), author=name_of(by), text=text)
-        log(by, note.incident, f"noted: {text}")
-        return note
+        incident = _open_incident(pk)
+        if (same := same_note(IncidentNote.objects.filter(incident=incident), name_of(by), text)) is not None:
+            return same
+        log(by, incident, f"noted: {text}")
+        return IncidentNote.objects.create(incident=incident, author=name_of(by), text=text)
 
     return db.transact(work)
 

@@ -19,6 +19,7 @@ from unfold.templatetags.unfold_list import result_headers
 
 from supervision.console.shared import TONES
 from supervision.console.shared import run_address as _address
+from supervision.console.verb_forms import label_of
 from supervision.models.labels import RUN_LABELS, STEP_LABELS
 from supervision.runtime import humanize
 from supervision.runtime.humanize import age_in_words
@@ -26,6 +27,7 @@ from supervision.runtime.retold import retold
 
 register = template.Library()
 register.filter("retold", retold)
+register.filter("verb_label", label_of)
 _TONES = {state.value: tone for state, tone in TONES.items()} | {"Skipped": "warning"}
 _LABELS = {state.value: label for labels in (STEP_LABELS, RUN_LABELS) for state, label in labels.items()}
 

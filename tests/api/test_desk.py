@@ -91,6 +91,13 @@ def test_a_mistake_is_told_at_its_field(operator, place, verb, path, body, field
     assert [*RunNote.objects.all(), *IncidentNote.objects.all()] == []
 
 
+def test_a_note_that_is_sent_twice_is_one(operator, place):
+    first, second = (operator.post(f"{place}notes/", {"text": "no answer"}).json() for _twice in range(2))
+
+    assert first == second
+    assert [row["text"] for row in operator.get(f"{place}notes/").json()["results"]] == ["no answer"]
+
+
 def test_an_order_takes_notes_up_to_a_bound(operator, order, monkeypatch):
     monkeypatch.setattr(notes, "MOST_NOTES", 1)
     operator.post(f"{order}notes/", {"text": "one"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
@@ -54,6 +55,16 @@ def test_the_console_shows_and_decides(olga: User, bob: User):
     theirs.post(page, {"decision": "approve", "reason": "seen the receipt"})
 
     assert (Approval.objects.get().state, console.state(order)) == ("approved", "Processing")
+
+
+def test_a_request_is_read_in_the_operators_language(olga: User, bob: User):
+    order, number = ask(olga)
+    theirs = Client()
+    theirs.force_login(bob)
+    theirs.cookies[settings.LANGUAGE_COOKIE_NAME] = "it"
+
+    for page in ("/admin/supervision/approval/", f"/admin/supervision/approval/{number}/change/", console.page(order)):
+        assert "Salta il passo charge-payment" in theirs.get(page).content.decode()
 
 
 def test_a_viewer_sees_requests_and_decides_nothing(olga: User):

@@ -93,6 +93,16 @@ def test_it_is_acknowledged_with_a_reason_and_stays_open(operator: Client, stand
     assert 'name="reason"' not in html
 
 
+def test_a_text_of_several_lines_may_be_as_long_as_the_browser_lets_it(operator: Client, standing: Incident):
+    reason, note = ("\n".join(["x" * 99, "x" * (most - 100)]) for most in (500, 2000))
+    for typed in ({"verb": "note", "text": note}, {"reason": reason}):
+        sent = {name: text.replace("\n", "\r\n") for name, text in typed.items()}
+        assert operator.post(address(standing), sent).status_code == 302
+
+    standing.refresh_from_db()
+    assert (standing.acknowledge_reason, standing.notes.get().text) == (reason, note)
+
+
 def test_who_only_looks_cannot_acknowledge(viewer: Client, standing: Incident):
     html = viewer.get(address(standing)).content.decode()
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.db import connection, transaction
+from django.db.models import F
 from django.test import Client
 
 from supervision.desk import notes
 from supervision.errors import Refused, UnknownRun
 from supervision.models import Assignee, RunNote
+from tests.engine.kit import BLOCKED, fetch
 from tests.support.console import ATTACK, ORDERS, fail, page, person
+from tests.support.shop import until
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_hints")]
 
@@ -73,6 +80,60 @@ def test_a_note_that_is_empty_or_too_long_is_refused(operator: Client, text: str
     assert not RunNote.objects.exists()
 
 
+def test_a_note_that_is_refused_is_shown_again_as_it_was_typed(operator: Client, monkeypatch: pytest.MonkeyPatch):
+    (order,) = fail()
+    monkeypatch.setattr(notes, "MOST_NOTES", 0)
+
+    answer = operator.post(desk(order), {"text": "the bank\r\ncalls back"})
+
+    assert answer.status_code == 400
+    assert "The order has 0 notes. It takes no more." in answer.text
+    assert "the bank\r\ncalls back</textarea>" in answer.text
+
+
+def test_a_note_of_several_lines_may_be_as_long_as_the_browser_lets_it(operator: Client):
+    (order,) = fail()
+    text = "\n".join(["x" * 999, "x" * 1000])
+
+    operator.post(desk(order), {"text": text.replace("\n", "\r\n")})
+
+    assert [note.text for note in notes.of(order.public_id)] == [text]
+
+
+def test_a_second_click_adds_no_second_note(operator: Client):
+    (order,) = fail()
+
+    for text in ("no answer", "no answer", "an answer"):
+        operator.post(desk(order), {"text": text})
+    notes.add(order.public_id, "no answer", by="otto")
+    assert [note.text for note in notes.of(order.public_id)] == ["no answer", "an answer", "no answer"]
+
+    RunNote.objects.update(at=F("at") - timedelta(minutes=2))
+    operator.post(desk(order), {"text": "no answer"})
+    assert RunNote.objects.count() == 4
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_clicks_at_the_same_moment_add_one_note():
+    (order,) = fail()
+
+    with ThreadPoolExecutor(2) as threads:
+        with transaction.atomic():
+            fetch(notes._ONE_AT_A_TIME, {"key": order.public_id})
+            adding = [threads.submit(_add, order.public_id) for _click in range(2)]
+            until(lambda: len(fetch(BLOCKED)) == 2, within=20, what="both to wait")
+        answers = {one.result(30) for one in adding}
+
+    assert answers == {RunNote.objects.get().pk}
+
+
+def _add(key: str) -> int:
+    try:
+        return notes.add(key, "no answer", by="olga").pk
+    finally:
+        connection.close()
+
+
 def test_an_order_takes_so_many_notes_and_no_more(monkeypatch: pytest.MonkeyPatch):
     (order,) = fail()
     monkeypatch.setattr(notes, "MOST_NOTES", 1)
@@ -93,4 +154,4 @@ def test_a_viewer_reads_notes_and_adds_none(viewer: Client):
     assert "&lt;script&gt;" in shown
     assert 'id="sc-add-note"' not in shown
     assert viewer.post(desk(order), {"text": "mine"}).status_code == 403
-    assert viewer.get(desk(order)).status_code == 405
+    assert viewer.get(desk(order))["Location"] == page(order)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -232,6 +233,20 @@ def test_a_token_with_another_signature_signs_no_one_in(client, provider, monkey
 
     assert come_back(client, "olga").status_code == 502
     assert User.objects.count() == 0
+
+
+@pytest.mark.parametrize(("behind", "status"), [(50, 302), (70, 502)])
+def test_the_providers_clock_may_differ_by_a_minute(behind, status, client, provider, monkeypatch) -> None:
+    person(provider, "olga", groups=["order-desk"])
+
+    class Behind(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime.now(tz) - timedelta(seconds=behind)
+
+    monkeypatch.setattr("jwt.api_jwt.datetime", Behind)
+
+    assert come_back(client, "olga").status_code == status
 
 
 def test_the_sign_in_page_names_the_provider_and_leads_nowhere_else(client, provider) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from allauth.mfa.models import Authenticator
 from allauth.mfa.totp.internal import auth
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.contrib.sessions.models import Session
 from django.core.management.base import CommandError
 from django.db import connection
@@ -85,6 +86,38 @@ def test_an_account_of_a_session_that_is_signed_in_by_half_has_no_right(client, 
     assert not account.has_perm("supervision.operate")
     assert account.get_all_permissions() == set()
     assert User.objects.get().is_staff
+
+
+@pytest.fixture(params=["cancel_run", "view_run"])
+def clerk(request, db) -> User:
+    """An account with this right, which does not enter the console."""
+    account = User.objects.create_user("cleo", password=PASSWORD)
+    account.user_permissions.add(Permission.objects.get(content_type__app_label="supervision", codename=request.param))
+    return account
+
+
+def test_who_has_rights_without_the_console_passes_a_second_factor_too(client, clerk) -> None:
+    client.post("/accounts/login/", {"username": "cleo", "password": PASSWORD})
+    half = client.get("/api/v1/orders/")
+    account = client.get("/").wsgi_request.user
+    [right] = User.objects.get(pk=clerk.pk).get_all_permissions()
+
+    assert (half.status_code, half.json()["code"]) == (403, "second_factor_needed")
+    assert (account.has_perm(right), account.get_all_permissions()) == (False, set())
+    asked = client.get("/accounts/tokens/")
+    assert asked["Location"] == f"{ASK}?next=%2Faccounts%2Ftokens%2F"
+    assert client.get(asked["Location"], follow=True).redirect_chain == [("/admin/second-factor/enrol/", 302)]
+    secret = client.session["mfa.totp.secret"]
+    enrolled = client.post("/admin/second-factor/enrol/", {"code": code(secret=secret)})
+    assert (enrolled.status_code, 'href="/accounts/"' in enrolled.text) == (201, True)
+    assert client.get("/api/v1/orders/").status_code == 200
+    assert client.get("/").wsgi_request.user.has_perm(right)
+    assert client.get("/accounts/tokens/").status_code == 200
+
+    client.post("/accounts/logout/")
+    client.post("/accounts/login/", {"username": "cleo", "password": PASSWORD})
+    again = client.post(ASK, {"code": code(1, secret)})
+    assert (again.status_code, again["Location"]) == (302, "/accounts/")
 
 
 def test_a_code_opens_the_console_once_and_the_session_gets_a_new_name(client, enrolled) -> None:
@@ -183,6 +216,17 @@ def test_an_old_session_proves_itself_before_it_changes_its_second_factors(clien
     assert client.post(f"{ASK}own/", {"new-codes": "1"}).status_code == 201
 
 
+def test_a_proof_of_a_machine_whose_clock_is_ahead_counts(client, enrolled) -> None:
+    sign_in(client)
+    enter(client, code())
+
+    for ahead, status in ((50, 200), (90, 403)):
+        session = client.session
+        session["proved"] = [time.time() + ahead, True]
+        session.save()
+        assert client.get(f"{ASK}own/").status_code == status
+
+
 @pytest.mark.parametrize(("mode", "status"), [("optional", 200), ("off", 200)])
 def test_where_none_is_required_the_password_alone_is_enough(mode, status, client, ops, settings) -> None:
     settings.CONSOLE_SECOND_FACTOR = mode
@@ -201,14 +245,12 @@ def test_who_has_enrolled_is_asked_where_it_is_optional(client, enrolled, settin
 def test_a_shopper_and_a_token_cost_no_query_more(client, ops, settings) -> None:
     User.objects.create_user("ada", password=PASSWORD)
     client.login(username="ada", password=PASSWORD)
-    client.get("/accounts/tokens/")
     token = tokens.issue(ops, name="x", scope="operate", days=1)
     counts = []
     for mode in ("off", "required"):
         settings.CONSOLE_SECOND_FACTOR = mode
         with CaptureQueriesContext(connection) as seen:
             client.get("/cart/")
-            client.get("/accounts/tokens/")
             Client().get("/")
             assert client.get("/api/v1/alerts/", headers={"Authorization": f"Token {token}"}).status_code == 200
         counts.append(len(seen))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from django.contrib.auth.models import Permission
 from django.test import Client
 
 from tests.shopping import PASSWORD
@@ -84,6 +85,16 @@ def test_a_superusers_session_is_limited_also_without_the_console(client, ada, l
     later(3601)
 
     assert client.get("/api/v1/alerts/").status_code == 401
+
+
+def test_a_session_is_limited_whose_account_has_rights_without_the_console(client, ada, later, settings) -> None:
+    settings.CONSOLE_SECOND_FACTOR = "off"
+    ada.user_permissions.add(Permission.objects.get(content_type__app_label="supervision", codename="cancel_run"))
+    client.post("/accounts/login/", {"username": "ada", "password": PASSWORD})
+    assert client.get("/api/v1/orders/").status_code == 200
+    later(3601)
+
+    assert client.get("/api/v1/orders/").status_code == 401
 
 
 def test_a_customers_session_lasts(client, ada, later) -> None:

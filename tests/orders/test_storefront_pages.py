@@ -6,6 +6,7 @@ import re
 
 import pytest
 from django.contrib.staticfiles import finders
+from django.test import Client
 
 from orders.catalogue import ARTICLES
 from orders.models import Product
@@ -60,6 +61,14 @@ def test_an_unknown_page_says_so_in_the_shops_own_words(client, db, path) -> Non
 
     assert answer.status_code == 404
     assert "There is nothing here" in answer.text
+
+
+@pytest.mark.parametrize(("typed", "status"), [({f"field-{n}": "1" for n in range(1001)}, 400), ({}, 403)])
+def test_a_page_that_refuses_a_form_offers_no_form_that_leads_back_to_its_address(mug, typed, status) -> None:
+    answer = Client(enforce_csrf_checks=status == 403).post("/cart/MUG-BLUE/add/", typed)
+
+    assert (answer.status_code, "Harbour Goods" in answer.text) == (status, True)
+    assert re.findall(r'<form[^>]*method="post"[^>]*>', answer.text) == []
 
 
 def test_a_products_texts_are_escaped(client, mug) -> None:

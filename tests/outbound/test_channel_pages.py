@@ -11,7 +11,7 @@ from django.utils import timezone
 from supervision.models import Channel, Telling
 from supervision.outbox import channels
 from tests.outbound.kit import BROKEN, Sink
-from tests.support.console import person
+from tests.support.console import hidden, person
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -56,6 +56,35 @@ def test_the_key_of_pagerduty_is_sent_to_no_address_that_was_entered_without_it(
     answer(address=sink.url, secret="N" * 32)
     answer(address=sink.url, name="renamed again")
     assert [body.get("routing_key") for body in sink.bodies] == [None, None, "N" * 32, "N" * 32]
+
+
+def test_two_operators_keep_what_each_of_them_changed():
+    channel = Channel.objects.create(name="ops", kind="mail", address="ops@example.com", kinds=["outage"])
+    place, client = f"/admin/supervision/channel/{channel.pk}/change/", _operator()
+    shown = {**hidden(client.get(place).content.decode()), "kind": "mail", "least": "warning"}
+
+    client.post(place, {**shown, "address": "desk@example.com", "kinds": "outage, error"})  # and it is switched off
+    answer = client.post(place, {**shown, "active": "on", "name": "renamed", "least": "critical"})
+
+    channel.refresh_from_db()
+    assert answer.status_code == 302
+    assert (channel.name, channel.least) == ("renamed", "critical")
+    assert (channel.address, channel.kinds, channel.active) == ("desk@example.com", ["outage", "error"], False)
+
+
+@pytest.mark.parametrize("of_the_other", [{"address": "http://127.0.0.1:9/other"}, {"kind": "webhook", "secret": "whsec_c2VjcmV0"}])
+def test_a_key_goes_to_no_address_that_another_operator_has_entered_meanwhile(of_the_other: dict[str, str]):
+    channel = Channel.objects.create(name="pager", kind="pagerduty", address="http://127.0.0.1:9/", secret="R" * 32)
+    place, client = f"/admin/supervision/channel/{channel.pk}/change/", _operator()
+    shown = {**hidden(client.get(place).content.decode()), "kind": "pagerduty", "least": "warning", "active": "on"}
+    Channel.objects.filter(pk=channel.pk).update(**of_the_other)
+
+    answers = [client.post(place, {**shown, "secret": "N" * 32, "name": "renamed"}) for _twice in range(2)]
+
+    kept = Channel.objects.get()
+    assert ["Another operator has changed where this channel sends to" in answer.content.decode() for answer in answers] == [True, True]
+    assert kept.name == "pager"
+    assert kept.secret == of_the_other.get("secret", "R" * 32)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
+from django.db import connection, transaction
 from django.test import Client
 
 from supervision.models import Delivery, ReplyToken, Run, WebhookEndpoint
-from tests.support.console import ATTACK, person
+from supervision.outbox import subscriptions
+from tests.engine.kit import BLOCKED, fetch
+from tests.support.console import ATTACK, hidden, person
+from tests.support.shop import until
 
 pytestmark = pytest.mark.django_db
 LIST = "/admin/supervision/delivery/"
@@ -101,10 +107,43 @@ def test_an_operator_switches_a_webhook_off_and_changes_nothing_else(operator, v
     path = f"/admin/supervision/webhookendpoint/{hook.pk}/change/"
 
     assert viewer.post(path, {"url": "https://evil.example/"}).status_code == 403
-    operator.post(path, {"url": "https://evil.example/", "client": "user:2"})
+    operator.post(path, {"initial-active": "True", "url": "https://evil.example/", "client": "user:2"})
 
     hook.refresh_from_db()
     assert (hook.active, hook.url, hook.client, hook.secret) == (False, "https://shop.example/hook", "user:1", "whsec_c2VjcmV0")
+
+
+def test_a_form_that_changes_nothing_does_not_undo_what_another_operator_has_changed(operator, hook):
+    path = f"/admin/supervision/webhookendpoint/{hook.pk}/change/"
+    shown = hidden(operator.get(path).content.decode())
+    WebhookEndpoint.objects.update(active=False, failures=3)
+
+    assert operator.post(path, {**shown, "active": "on"}).status_code == 302
+
+    hook.refresh_from_db()
+    assert (hook.active, hook.failures) == (False, 3)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_webhook_that_its_client_removes_while_the_form_is_saved_stays_removed(operator, hook):
+    path = f"/admin/supervision/webhookendpoint/{hook.pk}/change/"
+
+    def save() -> int:
+        try:
+            return operator.post(path, {"initial-active": "False", "active": "on"}).status_code
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as other:
+        with transaction.atomic():
+            subscriptions.remove_webhook(hook)
+            answer = other.submit(save)
+            until(lambda: len(fetch(BLOCKED)) == 1, within=20, what="the form to wait")
+        status = answer.result(30)
+
+    hook.refresh_from_db()
+    assert status == 403
+    assert (hook.active, hook.removed_at is not None, hook.secret) == (False, True, "")
 
 
 def test_a_removed_webhook_cannot_be_switched_on_again(operator, hook):

@@ -205,7 +205,7 @@ def test_without_its_key_a_webhook_is_listed_changed_and_reported(receiver: kit.
     client.force_login(person("oda-of-secrets", "operator"))
 
     assert "its secret cannot be decrypted" in client.get("/admin/supervision/webhookendpoint/").content.decode()
-    client.post(f"/admin/supervision/webhookendpoint/{hook.pk}/change/", {"active": ""})
+    client.post(f"/admin/supervision/webhookendpoint/{hook.pk}/change/", {"initial-active": "True", "active": ""})
 
     assert (WebhookEndpoint.objects.get().active, stored()) == (False, [before])
     [found] = [each for each in doctor.secrets() if each.level is Level.FAIL]

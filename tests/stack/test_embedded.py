@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -186,6 +187,27 @@ def test_a_server_that_outlived_its_launcher_is_ended_by_the_next(server, eventu
         assert rows(successor.url) == 1
     finally:
         successor.stop()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere the test of a killed launcher shows it")
+def test_where_no_kernel_ends_an_orphan_the_next_start_does(server, monkeypatch, eventually):
+    """macOS: nothing tells the server that its launcher was killed, and there is no /proc to find it by."""
+    monkeypatch.setattr(leftovers, "sys", SimpleNamespace(platform="darwin"))
+    script = LAUNCHER.replace("server = ", "embedded._die_with_parent = lambda: None\nserver = ")
+    script = script.replace("from supervision", "import supervision.embedded.server as embedded\nfrom supervision", 1)
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", script, str(server.state_dir)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    orphan = int(launcher.stdout.readline())
+    keep_a_row(server.url)
+    launcher.kill()
+    launcher.wait()
+    assert is_alive(orphan)
+
+    server.start()
+
+    eventually(lambda: not is_alive(orphan), what="the end of the orphaned server")
+    assert rows(server.url) == 1
 
 
 def test_two_launchers_do_not_share_a_directory(server):

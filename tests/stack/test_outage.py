@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import socketserver
 import struct
@@ -16,6 +17,7 @@ import psycopg
 import pytest
 from django.db import OperationalError, connection
 from django.test import RequestFactory
+from django.utils.translation import override
 
 from chaos.look import until
 from orders.api import errors
@@ -257,3 +259,10 @@ def test_a_page_says_that_it_may_be_tried_again(rf: RequestFactory, monkeypatch:
         (503, str(errors.errors.RETRY_AFTER_SECONDS))
     ] * 2
     assert broken.status_code == 500
+
+
+def test_the_page_of_an_error_names_its_language(rf: RequestFactory):
+    with override("it"):
+        page = errors.server_error(rf.get("/"))
+
+    assert re.findall(r'<html lang="([\w-]+)">', page.text) == ["it"]

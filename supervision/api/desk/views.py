@@ -75,7 +75,7 @@ class OrderNotesView(Door):
 
     @extend_schema(operation_id="note_order", request=NoteSerializer, responses={201: NoteAnswer})
     def post(self, request: Request, public_id: str) -> Response:
-        """Add a note under your name."""
+        """Add a note under your name. The same text again within a minute is the same note."""
         notes.known(public_id)
         row = notes.add(public_id, self.read(request, NoteSerializer)["text"], by=account_of(request))
         row.refresh_from_db()

@@ -8,7 +8,7 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.urls import URLPattern, path
 from django.utils.safestring import SafeString
@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget
 
 from supervision.console.shared import person
+from supervision.console.verb_forms import LinesField
 from supervision.console.verb_pages import RunVerbs
 from supervision.desk import notes
 from supervision.errors import Refused, UnknownRun
@@ -35,7 +36,7 @@ class OwnerForm(forms.Form):
 class NoteForm(forms.Form):
     """What the next operator should know."""
 
-    text = forms.CharField(
+    text = LinesField(
         label=_("Note"), max_length=LONGEST_NOTE, widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
         help_text=_("What the next operator should know. Kept with your name and the time; it cannot be changed."),
     )  # fmt: skip
@@ -58,24 +59,30 @@ class RunNotes(RunVerbs):
         if may_act:
             names = sorted({*notes.operators(), *filter(None, [owner])})
             initial = {"owner": owner or person(request).get_username()}
-            context |= {"note_form": NoteForm(), "owner_form": OwnerForm(names=names, initial=initial)}
+            typed = {"text": getattr(request, "refused_note", "")}
+            context |= {"note_form": NoteForm(initial=typed), "owner_form": OwnerForm(names=names, initial=initial)}
         return render_to_string("admin/supervision/_notes.html", context, request)
 
     def desk_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
-        """Take a note or an owner, and return to the page."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
+        """Take a note or an owner, and return to the page. A note that is refused is shown again as it was typed."""
+        obj = self.row(request, object_id)
+        if request.method != "POST":  # a note that was refused has this address: its page brings itself up to date
+            return HttpResponseRedirect(self._address("change", obj.pk))
         if not self.has_operate_permission(request):
             raise PermissionDenied
-        obj = self.row(request, object_id)
         key, said = self.run_of(obj).key, request.POST
         try:
             if "owner" in said:
                 notes.assign(key, said["owner"], by=person(request))
                 messages.success(request, _("The owner is noted."))
             else:
-                notes.add(key, said.get("text", ""), by=person(request))
+                notes.add(key, said.get("text", "").replace("\r\n", "\n"), by=person(request))
                 messages.success(request, _("The note is added."))
         except (Refused, UnknownRun) as refusal:
             messages.error(request, str(refusal))
+            if "owner" not in said:
+                request.refused_note = said.get("text", "")  # type: ignore[attr-defined]
+                answer = self.show(request, obj)
+                answer.status_code = 400
+                return answer
         return HttpResponseRedirect(f"{self._address('change', obj.pk)}#sc-notes")
