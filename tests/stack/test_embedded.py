@@ -202,11 +202,11 @@ def test_where_no_kernel_ends_an_orphan_the_next_start_does(server, monkeypatch,
     keep_a_row(server.url)
     launcher.kill()
     launcher.wait()
-    assert is_alive(orphan)
+    assert state_of(orphan)
 
     server.start()
 
-    eventually(lambda: not is_alive(orphan), what="the end of the orphaned server")
+    eventually(lambda: not state_of(orphan), what="the end of the orphaned server")
     assert rows(server.url) == 1
 
 
