@@ -51,9 +51,12 @@ class _Server(smtplib.SMTP):
         problem: OSError = ConnectionError(f"{host} has no address")
         for address, seconds in names.tries(host, port, timeout):
             try:
-                return socket.create_connection((address, port), seconds, self.source_address)
+                found = socket.create_connection((address, port), seconds, self.source_address)
             except OSError as failed:
                 problem = failed
+            else:
+                found.settimeout(timeout)  # each answer has the whole time, also behind the last of several addresses
+                return found
         raise problem
 
 

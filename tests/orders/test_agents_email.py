@@ -6,6 +6,7 @@ import socket
 import threading
 
 import pytest
+from django.core.mail import get_connection
 from django.core.mail.utils import DNS_NAME
 
 from chaos.look import until
@@ -103,6 +104,18 @@ def test_a_name_server_without_an_answer_holds_no_mail_longer_than_its_time(sile
     assert not isinstance(failure.value, OutcomeUnknown)
     assert failure.value.unreachable
     assert names._looking, "the mail waited for the end of the lookup"
+
+
+def test_a_server_with_several_addresses_has_all_the_time_for_each_answer(services, settings, monkeypatch):
+    ask, port = socket.getaddrinfo, settings.EMAIL_PORT
+    several = lambda *asked, **how: [*ask("127.0.0.1", port, **how), *ask("127.0.0.2", port, **how)]  # noqa: E731
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda host, *more, **how: (several if host == "several.example" else ask)(host, *more, **how)
+    )
+    settings.EMAIL_HOST = "several.example"
+
+    with get_connection("sasproject.mail.EmailBackend", timeout=7) as session:
+        assert session.connection.sock.gettimeout() == 7
 
 
 def test_a_name_server_that_does_not_know_this_machine_delays_no_mail(services, step, order, monkeypatch):
