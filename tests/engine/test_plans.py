@@ -208,12 +208,26 @@ ONE_DOWN = {**NOTHING_DOWN, "down": ["north"], "dark": ["alpha/*"], "lit": ["alp
 A_NUMBER_DOWN = {**ONE_DOWN, "lit": ["alpha/7"], "hashed": ["alpha"], "crc": resources._crc()}
 
 
-@pytest.mark.parametrize("down", [NOTHING_DOWN, ONE_DOWN, A_NUMBER_DOWN], ids=["nothing", "one", "a number"])
+A_HOME_DOWN = {**ONE_DOWN, "homes": ["alpha"]}
+
+
+@pytest.mark.parametrize("down", [NOTHING_DOWN, ONE_DOWN, A_NUMBER_DOWN, A_HOME_DOWN], ids=["nothing", "one", "a number", "a home"])
 def test_a_claim_reads_only_what_may_be_claimed(down, big):
     params = {"limit": 50, "me": "me", "lease": 30.0, "shut": [], **down, "only": None, "since": "-infinity", "known": []}
     found = scans(step_sql.CLAIM, params)
 
     found.discard(("stepevent", "Seq Scan"))  # CLAIM reads it for undo steps only, and the table is empty here
+
+    assert ("stepstate", "step_claimable") in found
+    assert found - {("stepstate", "step_claimable")} <= KEY_OR_BITMAP
+
+
+@pytest.mark.parametrize("statement", [step_sql.PROBE_WITH_ANOTHER, step_sql.PROBE_AGAIN], ids=["another", "again"])
+def test_a_probe_reads_only_what_may_be_claimed(statement, big):
+    params = {"limit": 1, "me": "me", "lease": 30.0, **A_HOME_DOWN, "only": ["alpha"], "resource": "south", "home": "north", "known": []}
+    found = scans(statement, params)
+
+    found.discard(("stepevent", "Seq Scan"))  # as in CLAIM
 
     assert ("stepstate", "step_claimable") in found
     assert found - {("stepstate", "step_claimable")} <= KEY_OR_BITMAP
