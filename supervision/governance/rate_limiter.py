@@ -167,18 +167,22 @@ def give_back(holders: Sequence[Holder]) -> None:
 
 
 def claimable(service: str, agents: Sequence[str], most: int) -> tuple[int, bool]:
-    """How many more steps may be claimed for this service, up to `most`; and whether only time can make room (its rate)."""
+    """How many more steps may be claimed for this service, up to `most`; and whether only time can make room (its rate).
+
+    Resources without a capacity, or without a rate, do not bound the claims of their service unless another one of it does: then they
+    count as one more batch, because it is not known yet which of them each step will go to.
+    """
     running, unstarted = db.run(_USE, {"agents": list(agents)})[0]
-    total, soon, timed = 0, 0, False
-    used = 0
-    for capacity, rate, wait, in_slots in db.run(_LIMITS, {"service": service}):
-        used += in_slots
-        total += most if capacity is None else capacity
-        soon += most if rate is None else within_horizon(rate, wait)
-        timed = timed or rate is not None
-    by_slots = total - max(running, used + unstarted)
-    left = min(by_slots, soon - unstarted, most)
-    return max(left, 0), timed and by_slots > 0
+    limits = db.run(_LIMITS, {"service": service})
+    if not limits:
+        return 0, False
+    by_slots = soon = most
+    if any(capacity is not None for capacity, *_ in limits):
+        total = sum(most if capacity is None else capacity for capacity, *_ in limits)
+        by_slots = total - max(running, sum(in_slots for *_, in_slots in limits) + unstarted)
+    if timed := any(rate is not None for _, rate, *_ in limits):
+        soon = sum(most if rate is None else within_horizon(rate, wait) for _, rate, wait, _ in limits) - unstarted
+    return max(min(by_slots, soon, most), 0), timed and by_slots > 0
 
 
 def in_flight(names: Sequence[str]) -> dict[str, int]:

@@ -243,6 +243,19 @@ def test_the_only_resource_is_named_on_the_steps_that_it_took_if_its_name_is_not
     assert run_of(key).process_state == "Processed"
 
 
+def test_a_resource_without_limits_takes_as_many_calls_under_another_name_than_its_services(engine, tuned):
+    tuned(COHORT=5)
+    Resource.objects.filter(name="alpha").delete()
+    Resource.objects.create(name="alpha-north", service="alpha")
+    circuit_breaker.forget()
+    keys = submit_many("toy-plain", [{"n": n} for n in range(20)])
+
+    for _turn in range(6):  # none of them begins
+        schedule()
+
+    assert [step(key, "alpha-step").process_state for key in keys] == ["Processing"] * 20
+
+
 def test_what_the_only_resource_did_is_repeated_and_undone_there_although_the_service_has_a_second_one_now(one_account):
     toy.BETA.on_perform = kit.raising(OutcomeUnknown("no answer"))
     key = kit.ran()
