@@ -9,6 +9,7 @@ from allauth.mfa.models import Authenticator
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -33,6 +34,11 @@ def wait_in_words(done: Try) -> str:
     ) % {"count": minutes}
 
 
+def home(request: HttpRequest) -> str:
+    """The address of the console; for an account that the console refuses, that of its own page of the shop."""
+    return reverse("orders:account" if request.user.is_authenticated and not request.user.is_staff else "admin:index")
+
+
 def page(request: HttpRequest, error: str = "", status: int = 403) -> HttpResponse:
     """Ask for the password, a code or a passkey; the form that led here is in it."""
     account: Any = request.user
@@ -44,6 +50,7 @@ def page(request: HttpRequest, error: str = "", status: int = 403) -> HttpRespon
         "error": error,
         "kept": [(name, value) for name, values in request.POST.lists() if name not in OURS for value in values],
         "action": request.get_full_path(),
+        "home": home(request),
         "back": request.method == "GET" or BACK in request.POST,
         "by_password": account.has_usable_password(),
         "by_code": bool(kinds - {Authenticator.Type.WEBAUTHN}),

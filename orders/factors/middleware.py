@@ -1,7 +1,7 @@
 """Sends a session that awaits a second factor to the page that asks for it, and asks again before a verb that moves money.
 
-A request that does not ask for the account costs no query here, nor does one of a shopper, except on the pages of the own account:
-there the account's rights are read.
+A request that does not ask for the account costs no query here, nor does one of a shopper, except on the pages of the own account
+and at the API by session: there the account's rights are read.
 """
 
 from __future__ import annotations

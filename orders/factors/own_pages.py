@@ -67,7 +67,7 @@ def _removed(request: HttpRequest, account: Any, key: str) -> HttpResponse:
         gone = next((one for one in mine if str(one.pk) == key), None)
         last = len(mine) == 1
         if gone is not None and last and settings.CONSOLE_SECOND_FACTOR == REQUIRED:
-            messages.error(request, _("It is your only second factor, and the console requires one. Add another one first."))
+            messages.error(request, _("It is your only second factor, and your account needs one. Add another one first."))
         elif gone is not None:
             log(account, account, f"second factor removed: {gone.type}")
             telling.tell(account, telling.PASSKEY_REMOVED if gone.type == Authenticator.Type.WEBAUTHN else telling.APP_REMOVED)

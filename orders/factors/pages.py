@@ -10,7 +10,6 @@ from django.contrib import admin
 from django.contrib.auth.backends import ModelBackend
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
@@ -18,7 +17,7 @@ from django.views.decorators.csrf import csrf_protect
 from django.views.decorators.http import require_http_methods, require_POST
 
 from orders.factors import codes, passkeys, proofs, tries
-from orders.factors.asking_again import wait_in_words
+from orders.factors.asking_again import home, wait_in_words
 from orders.identity.attempts import forgive
 from sasproject.factors import OIDC_PROVIDER
 
@@ -26,16 +25,15 @@ BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
 def safe_next(request: HttpRequest, wanted: str | None) -> str:
-    """This address, if it is one of this site; else the console, or the own account of one that does not enter the console."""
+    """This address, if it is one of this site; else `home`."""
     allowed = url_has_allowed_host_and_scheme(wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure())
-    inside = not request.user.is_authenticated or proofs.enters_the_console(request.user)
-    return wanted if wanted and allowed else reverse("admin:index" if inside else "orders:account")
+    return wanted if wanted and allowed else home(request)
 
 
 def show(request: HttpRequest, template: str, status: int = 200, **facts: Any) -> HttpResponse:
     """One of these pages, in the console's theme before the sign-in."""
     account: Any = request.user
-    facts = {**admin.site.each_context(request), "account": account, "home": safe_next(request, None), **facts}
+    facts = {**admin.site.each_context(request), "account": account, "home": home(request), **facts}
     return render(request, f"orders/factors/{template}", facts, status=status)
 
 

@@ -91,7 +91,7 @@ class IncidentAdmin(PageAdmin):
             tone=TONES.get(row.severity, "neutral"), age=self.age(row),
             held=amounts(lifecycle.held(runs)), orders=[(run, names[run.key], run_address(run.pk)) for run in shown],
             more=max(0, len(runs) - ORDERS_SHOWN), form=form if may_act and row.acknowledged_at is None else None,
-            owner=owner if may_act else None, note=note if may_act else None,
+            owner=owner if may_act else None, note=note if may_act or note.is_bound else None,
             notes=IncidentNote.objects.filter(incident=row).order_by("-pk")[:NOTES_SHOWN], all_orders=every,
             ways=_ways(way, (str(_("List its orders")), every) if shown else None),
         )  # fmt: skip
@@ -113,6 +113,7 @@ class IncidentAdmin(PageAdmin):
                 done = _("The incident is acknowledged.")
         except Refused as refusal:
             messages.warning(request, str(refusal))
+            return "text" not in said  # a note is shown again as it was typed
         else:
             messages.success(request, done)
         return True

@@ -7,6 +7,7 @@ from io import StringIO
 
 import pytest
 from django.core.management import call_command
+from django.db.models.functions import Now
 from django.test import Client
 from django.urls import reverse
 
@@ -101,6 +102,16 @@ def test_a_text_of_several_lines_may_be_as_long_as_the_browser_lets_it(operator:
 
     standing.refresh_from_db()
     assert (standing.acknowledge_reason, standing.notes.get().text) == (reason, note)
+
+
+def test_a_note_on_an_incident_that_was_closed_meanwhile_is_shown_again_as_it_was_typed(operator: Client, standing: Incident):
+    Incident.objects.update(closed_at=Now())
+
+    answer = operator.post(address(standing), {"verb": "note", "text": "the bank\r\ncalls back"})
+
+    assert f"There is no open incident {standing.pk}." in answer.text
+    assert "the bank\r\ncalls back</textarea>" in answer.text
+    assert not standing.notes.exists()
 
 
 def test_who_only_looks_cannot_acknowledge(viewer: Client, standing: Incident):

@@ -96,7 +96,7 @@ def clerk(request, db) -> User:
     return account
 
 
-def test_who_has_rights_without_the_console_passes_a_second_factor_too(client, clerk) -> None:
+def test_who_has_rights_without_the_console_passes_a_second_factor_too(client, clerk, settings) -> None:
     client.post("/accounts/login/", {"username": "cleo", "password": PASSWORD})
     half = client.get("/api/v1/orders/")
     account = client.get("/").wsgi_request.user
@@ -114,6 +114,16 @@ def test_who_has_rights_without_the_console_passes_a_second_factor_too(client, c
     assert client.get("/").wsgi_request.user.has_perm(right)
     assert client.get("/accounts/tokens/").status_code == 200
 
+    session = client.session
+    session["proved"] = [session["proved"][0] - 901, True]
+    session.save()
+    for mode in ("required", "off"):
+        settings.CONSOLE_SECOND_FACTOR = mode
+        page = client.get(f"{ASK}own/")
+        ways = re.findall(r'<p><a href="([^"]*)">', page.text)
+        assert (page.status_code, ways) == (403, ["/accounts/"])
+
+    settings.CONSOLE_SECOND_FACTOR = "required"
     client.post("/accounts/logout/")
     client.post("/accounts/login/", {"username": "cleo", "password": PASSWORD})
     again = client.post(ASK, {"code": code(1, secret)})

@@ -71,6 +71,15 @@ def test_a_page_that_refuses_a_form_offers_no_form_that_leads_back_to_its_addres
     assert re.findall(r'<form[^>]*method="post"[^>]*>', answer.text) == []
 
 
+def test_what_refuses_a_click_offers_no_language_and_what_refuses_a_look_does(client, mug, viewer) -> None:
+    """A product that is sold no more while its page is still open, and a button of the console: their addresses take a form alone."""
+    looked_at, clicked = client.get("/products/NONE/"), client.post("/cart/NONE/add/")
+    refused = viewer.post("/admin/supervision/channel/1/test/")
+
+    assert [answer.status_code for answer in (looked_at, clicked, refused)] == [404, 404, 403]
+    assert ['name="language"' in answer.text for answer in (looked_at, clicked, refused)] == [True, False, False]
+
+
 def test_a_products_texts_are_escaped(client, mug) -> None:
     Product.objects.update(name="<script>x</script>", description="<b>y</b>")
 

@@ -116,7 +116,7 @@ class IncidentNotesView(Door):
 
     @extend_schema(operation_id="note_incident", request=NoteSerializer, responses={201: NoteAnswer})
     def post(self, request: Request, pk: int) -> Response:
-        """Add a note under your name; 409 once the incident is closed."""
+        """Add a note under your name; 409 once the incident is closed. The same text again within a minute is the same note."""
         get_object_or_404(Incident, pk=pk)
         row = operator_verbs.note_incident(pk, self.read(request, NoteSerializer)["text"], by=account_of(request))
         row.refresh_from_db()

@@ -35,7 +35,7 @@ PROBLEMS: dict[str, Problem] = {
     "proof_needed": Problem(
         403, "This moves money, and it was long ago that this session was proved.", "Prove it again in the console, or use a token."
     ),
-    "second_factor_needed": Problem(403, "This session has not passed a second factor.", "Pass it in the console, or use a token."),
+    "second_factor_needed": Problem(403, "This session has not passed a second factor.", "Pass it in the browser, or use a token."),
     "not_found": Problem(404, "There is nothing here, or it is not yours to see.", "Check the id, the account, and the final slash."),
     "method_not_allowed": Problem(405, 'Method "PUT" not allowed.', "Use a method that `/api/docs/` lists for this path."),
     "not_acceptable": Problem(406, "Could not satisfy the request Accept header.", "Accept `application/json`."),
