@@ -51,9 +51,12 @@ class _Server(smtplib.SMTP):
         problem: OSError = ConnectionError(f"{host} has no address")
         for address, seconds in names.tries(host, port, timeout):
             try:
-                return socket.create_connection((address, port), seconds, self.source_address)
+                found = socket.create_connection((address, port), seconds, self.source_address)
             except OSError as failed:
                 problem = failed
+            else:
+                found.settimeout(timeout)  # of each answer; `seconds` was for this connection alone
+                return found
         raise problem
 
 

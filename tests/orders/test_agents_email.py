@@ -11,6 +11,7 @@ from django.core.mail.utils import DNS_NAME
 from chaos.look import until
 from orders.agents.email import EmailAgent
 from orders.intake import number_of
+from sasproject.mail import EmailBackend
 from supervision import OutcomeUnknown, PermanentFailure, TransientFailure
 from supervision.runtime import names
 from tests.support.requests import StepOfOrder
@@ -103,6 +104,16 @@ def test_a_name_server_without_an_answer_holds_no_mail_longer_than_its_time(sile
     assert not isinstance(failure.value, OutcomeUnknown)
     assert failure.value.unreachable
     assert names._looking, "the mail waited for the end of the lookup"
+
+
+def test_a_mail_server_with_several_addresses_has_the_whole_time_for_each_answer(services, settings, monkeypatch):
+    addresses = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in ("127.0.0.1", "127.0.0.9")]
+    monkeypatch.setattr(names, "look_up", lambda host, port, seconds: addresses)
+    settings.EMAIL_HOST = "both.example"
+
+    with EmailBackend(timeout=30) as session:
+        assert session.connection.sock.getpeername() == ("127.0.0.1", settings.EMAIL_PORT)
+        assert session.connection.sock.gettimeout() == 30
 
 
 def test_a_name_server_that_does_not_know_this_machine_delays_no_mail(services, step, order, monkeypatch):
