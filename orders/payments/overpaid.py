@@ -29,6 +29,8 @@ KIND = standing.until_acknowledged("overpaid")
 
 def tell(views: Sequence[OrderView]) -> None:
     """Tell operators of those of these Processed orders for which too much has come, in the caller's transaction."""
+    if not views:
+        return
     untaken.wait_for_senders([view.public_id for view in views])
     beside = _beside(views)
     for view in views:

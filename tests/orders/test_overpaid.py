@@ -5,12 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 from django.db import connection, transaction
+from django.db.models.functions import Now
 
 from chaos.look import until
+from orders import accounting
+from orders.documents.tables import Document
 from orders.payments import codes
+from orders.refunds.asking import refund
 from supervision import testing
 from supervision.models import Incident, Notification
 from supervision.operations import completing, operator_verbs
@@ -147,6 +153,23 @@ def test_an_order_that_was_paid_as_it_should_be_is_told_of_to_no_operator(shop, 
     deliver()
 
     assert incidents() == []
+
+
+def test_an_order_whose_invoice_comes_with_its_first_credit_note(shop):
+    key = place(shipping_address=NOWHERE)
+    shop.run()
+    told(key)
+    Run(key).resubmit(amend={"shipping_address": ADDRESS})
+    shop.run()
+    late = Notification.objects.filter(kind=accounting.ISSUE_INVOICES)
+    late.update(not_before=Now() + timedelta(hours=1))
+    refund(key, amount=Decimal(5), reason="a scratch", by="olga", idempotency_key="one")
+    shop.run()
+    deliver()
+    assert list(Document.objects.order_by("pk").values_list("kind", flat=True)) == ["invoice", "credit_note"]
+    late.update(not_before=Now())
+
+    assert_to_pay_back(key, "25.80 EUR")
 
 
 def test_a_transfer_that_is_told_while_its_order_ends(shop):
