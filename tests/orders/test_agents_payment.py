@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 from contextlib import suppress
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -13,6 +15,7 @@ from orders.gateways import http, payment
 from supervision import OutcomeUnknown, PermanentFailure, TransientFailure
 from supervision.runtime import names
 from tests.support.requests import StepOfOrder
+from tests.support.tls import Authority, door
 
 TOTAL = 2580
 LOST = ["error_after_effect", "timeout_after_effect", "reset_after_effect"]
@@ -221,6 +224,27 @@ def test_a_host_is_tried_at_each_of_its_addresses(services, step, order, setting
     agent.perform(step.request())
 
     assert services.charged(order) == TOTAL
+
+
+def test_a_service_is_known_by_its_name_and_not_by_its_address(services, step, order, settings, monkeypatch, tmp_path):
+    ours, context = Authority(tmp_path), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ours.server.configure_cert(context)  # of the name localhost
+    behind, usual = urlsplit(services.url), socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **more: usual(host.replace("other.example", "127.0.0.1"), *rest, **more))
+    monkeypatch.setenv("SSL_CERT_FILE", ours.ca)
+    http._client.cache_clear()
+    try:
+        with door(context, behind.hostname, behind.port) as port:
+            for host in ("other.example", "127.0.0.1"):
+                settings.STRIPE_API_BASE = f"https://{host}:{port}"
+                with pytest.raises(TransientFailure, match="cannot be reached"):
+                    agent.perform(step.request())
+            assert services.charged(order) == 0
+            settings.STRIPE_API_BASE = f"https://localhost:{port}"
+            agent.perform(step.request())
+            assert services.charged(order) == TOTAL
+    finally:
+        http._client.cache_clear()
 
 
 def test_a_service_that_breaks_connections_leaves_the_outcome_unknown(services, step):
