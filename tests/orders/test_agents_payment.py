@@ -210,6 +210,18 @@ def test_a_name_server_without_an_answer_holds_no_call_longer_than_its_time(sile
     assert silent == [asked], "each try began a lookup, and a thread, of its own"
 
 
+def test_silent_names_that_others_have_chosen_leave_room_for_the_names_of_services(services, silent, step, order, settings, monkeypatch):
+    monkeypatch.setattr(names, "MOST_LOOKUPS", 1)
+    with pytest.raises(names.Unresolved):
+        names.look_up("theirs.example", 443, 0.05)
+    settings.STRIPE_API_BASE = settings.STRIPE_API_BASE.replace("127.0.0.1", "localhost")
+
+    agent.perform(step.request())
+
+    assert silent == ["theirs.example"]
+    assert services.charged(order) == TOTAL
+
+
 def test_a_host_is_tried_at_each_of_its_addresses(services, step, order, settings, monkeypatch):
     usual = socket.getaddrinfo
 
