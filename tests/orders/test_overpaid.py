@@ -17,7 +17,7 @@ from orders import accounting
 from orders.documents.tables import Document
 from orders.payments import codes
 from orders.refunds.asking import refund
-from supervision import testing
+from supervision import PermanentFailure, testing
 from supervision.models import Incident, Notification
 from supervision.operations import completing, operator_verbs
 from supervision.outbox import notifications
@@ -123,6 +123,22 @@ def test_a_transfer_for_an_order_whose_payment_was_skipped(shop):
     shop.run()
 
     assert_to_pay_back(key, "25.80 EUR")
+
+
+def test_a_transfer_in_place_of_a_reservation_is_the_payment_where_the_step_after_the_booking_was_skipped(shop, settings):
+    settings.SHOP_CAPTURE = codes.AFTER_BOOKING
+    shop.fake(codes.CAPTURE, raises=PermanentFailure("broken"))
+    key = place(payment_method="pm_card_visa_chargeDeclined")
+    shop.run()
+    Run(key).resubmit(amend={"payment_method": codes.BANK_TRANSFER})
+    shop.run()
+    told(key, amount="30.00")
+    shop.run()
+    Run(key).skip("it is paid")
+    shop.run()
+
+    assert paying(key)["state"] == "paid"
+    assert_to_pay_back(key, "4.20 EUR")
 
 
 @pytest.mark.parametrize(
