@@ -46,12 +46,10 @@ _RATES = "SELECT sku, vat_rate FROM orders_product WHERE sku = ANY (%(skus)s::te
 
 @handler(accounting.ISSUE_INVOICES)
 def issue_invoices(notification: Notification) -> None:
-    """Issue the invoices of the orders of these runs, and tell operators of those for which too much has come."""
+    """Issue the invoices of the orders of these runs."""
 
     def work(runs: list[int]) -> None:
-        views = order_views(list(Order.objects.prefetch_related("run").filter(run_id__in=runs).order_by("run_id")))
-        new = {one.order_key for one in invoices(views)}
-        overpaid.tell([view for view in views if view.public_id in new])
+        invoices(order_views(list(Order.objects.prefetch_related("run").filter(run_id__in=runs).order_by("run_id"))))
 
     together_or_alone(notification, "runs", work)
 
@@ -71,7 +69,10 @@ def together_or_alone(notification: Notification, name: str, work: Callable[[lis
 
 
 def invoices(views: Sequence[OrderView]) -> list[Document]:
-    """Issue the invoices of those of these Processed orders that have none, in the caller's transaction."""
+    """Issue the invoices of those of these Processed orders that have none, in the caller's transaction.
+
+    Operators are told of those orders for which too much has come: once, because an order gets one invoice.
+    """
     skus = sorted({line.sku for view in views for line in view.lines})
     rates = dict(db.run(_RATES, {"skus": skus})) if skus else {}
     usual = settings.VAT_RATE
@@ -86,7 +87,9 @@ def invoices(views: Sequence[OrderView]) -> list[Document]:
         return new_document(INVOICE, view.public_id, "", view.currency, body)
 
     done = {view.public_id: view for view in views if view.process_state == RunState.PROCESSED}
-    return issue(INVOICE, [(key, "") for key in done], lambda key, _cause: document(done[key]))
+    new = issue(INVOICE, [(key, "") for key in done], lambda key, _cause: document(done[key]))
+    overpaid.tell([done[one.order_key] for one in new])
+    return new
 
 
 def new_document(kind: str, order: str, cause: str, currency: str, body: dict[str, Any]) -> Document:

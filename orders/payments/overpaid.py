@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 
 from orders.agents import payment_transfer
 from orders.payments import codes
-from orders.payments.state import charge_of, was_taken
+from orders.payments.state import came_by_transfer, charge_of, was_taken
 from orders.queries import OrderView
 from orders.returns.codes import amount_said
 from supervision.incidents import standing
@@ -29,6 +29,8 @@ KIND = standing.until_acknowledged("overpaid")
 
 def tell(views: Sequence[OrderView]) -> None:
     """Tell operators of those of these Processed orders for which too much has come, in the caller's transaction."""
+    if not views:
+        return
     untaken.wait_for_senders([view.public_id for view in views])
     beside = _beside(views)
     for view in views:
@@ -63,7 +65,7 @@ def _over(view: OrderView, transfers: Transfers) -> dict[str, Decimal]:
     came: dict[str, Decimal] = {}
     for amount, of in transfers.values():
         came[of] = came.get(of, Decimal(0)) + Decimal(amount)
-    if was_taken(view.steps) and charge_of(view.steps) is None:
+    if charge_of(view.steps) is None and (was_taken(view.steps) or came_by_transfer(view.steps)):
         said = [amount_said((step.result or {}).get("received")) for step in view.steps if step.name in codes.STEPS]
         came[currency] = max(came.get(currency, Decimal(0)), *said) - view.total
     return {of: amount for of, amount in came.items() if amount > 0}

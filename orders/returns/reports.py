@@ -34,8 +34,10 @@ def signalled(signals: Sequence[KeptSignal]) -> None:
     reported = [signal.key for signal in signals if signal.name == codes.RECEIVED]
     if not reported:
         return
+    db.fetch(_LOCK, {"returns": reported})
+    two_wait = db.fetch(_TWO_WAIT, {"returns": reported, "name": codes.RECEIVED})
+    # Asked last: at any moment the step may take the first report and end, in one commit.
     if db.fetch(_LOOKED_AT, {"step": codes.AWAIT, "returns": reported}):
         raise Refused(_("The goods of this return were looked at already: correct the report instead."), codes.REPORTED)
-    db.fetch(_LOCK, {"returns": reported})
-    if db.fetch(_TWO_WAIT, {"returns": reported, "name": codes.RECEIVED}):
+    if two_wait:
         raise Refused(_("A report on the goods of this return has come already. Once it was looked at, correct it."), codes.REPORTED)

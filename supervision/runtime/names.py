@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from ipaddress import ip_address
+from math import inf
 from typing import Any
 
 from django.utils.translation import gettext as _
 
-MOST_LOOKUPS = 64  # names that a process looks up at a time, each on a thread
+MOST_LOOKUPS = 64  # names that a process looks up at a time, each on a thread; beyond them, only those of its own services
 SHARES = 3  # an address of a host has at least this part of the time that is left
 _looking: dict[tuple[str, int], Future[Any]] = {}  # the lookups under way
 _lock = threading.Lock()
@@ -24,26 +25,33 @@ class Unresolved(TimeoutError):
 
 
 def look_up(host: str, port: int, seconds: float) -> list[Any]:
-    """What `socket.getaddrinfo` says of this host, within so many seconds. Raises Unresolved after them, OSError for an unknown name."""
-    found: list[Any] = _within(host, port, seconds, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    """What `socket.getaddrinfo` says of this host, within so many seconds. Raises Unresolved after them, OSError for an unknown name.
+
+    Others may have chosen the name, and many such names: where MOST_LOOKUPS are under way, it is Unresolved at once.
+    """
+    return _addresses(host, port, seconds, MOST_LOOKUPS)
+
+
+def _addresses(host: str, port: int, seconds: float, most: float) -> list[Any]:
+    found: list[Any] = _within(host, port, seconds, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), most)
     return found
 
 
 def own_name(seconds: float) -> str:
     """The full name of this machine, or its short one where no name server says it within so many seconds."""
     try:
-        return str(_within("", 0, seconds, socket.getfqdn))
+        return str(_within("", 0, seconds, socket.getfqdn, inf))
     except Unresolved:
         return socket.gethostname()
 
 
 def tries(host: str, port: int, seconds: float) -> Iterator[tuple[str, float]]:
-    """The addresses of this host, one after the other, each with the seconds that a connection to it may take.
+    """The addresses of this host of our own settings, one after the other, each with the seconds that a connection to it may take.
 
     The lookup and all tries together end within `seconds`. Raises TimeoutError once they are over, OSError for an unknown name.
     """
     end = time.monotonic() + seconds
-    found = [host] if _is_address(host) else list(dict.fromkeys(str(one[4][0]) for one in look_up(host, port, seconds)))
+    found = [host] if _is_address(host) else list(dict.fromkeys(str(one[4][0]) for one in _addresses(host, port, seconds, inf)))
     for place, address in enumerate(found):
         left = end - time.monotonic()
         if left <= 0:
@@ -59,17 +67,17 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _within(host: str, port: int, seconds: float, ask: Callable[[], Any]) -> Any:
+def _within(host: str, port: int, seconds: float, ask: Callable[[], Any], most: float) -> Any:
     """The answer to this question. Raises Unresolved after so many seconds.
 
     A lookup that is given up goes on, on a thread that holds up no end of the process. Others who ask for the same name wait for it,
-    so that a name whose server is silent has one thread, and all such names together have MOST_LOOKUPS.
+    so that a name whose server is silent has one thread. most: so many lookups are under way, and no other one begins.
     """
     late = Unresolved(_("the name %(host)s was not resolved in time") % {"host": host})
     with _lock:
         looking = _looking.get((host, port))
         if looking is None:
-            if len(_looking) >= MOST_LOOKUPS:
+            if len(_looking) >= most:
                 raise late
             looking = Future()
             threading.Thread(target=_ask, args=(host, port, looking, ask), name="resolver", daemon=True).start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from contextlib import suppress
 
@@ -11,7 +10,6 @@ import pytest
 from orders.agents.payment import PaymentAgent, minor_units
 from orders.gateways import http, payment
 from supervision import OutcomeUnknown, PermanentFailure, TransientFailure
-from supervision.runtime import names
 from tests.support.requests import StepOfOrder
 
 TOTAL = 2580
@@ -186,41 +184,6 @@ def test_a_service_that_nobody_reaches_has_certainly_done_nothing(services, step
 
     assert not isinstance(failure.value, OutcomeUnknown)
     assert "cannot be reached" in str(failure.value)
-
-
-@pytest.mark.parametrize("proxy", ["", "http://proxy.example:3128"])
-def test_a_name_server_without_an_answer_holds_no_call_longer_than_its_time(silent, step, settings, monkeypatch, proxy):
-    monkeypatch.setenv("http_proxy", proxy)
-    monkeypatch.setattr(http, "CONNECT_SECONDS", 0.2)
-    http._client.cache_clear()
-    settings.STRIPE_API_BASE = "http://silent.example"
-    asked = "proxy.example" if proxy else "silent.example"
-    try:
-        with pytest.raises(TransientFailure) as failure:
-            agent.perform(step.request())
-    finally:
-        http._client.cache_clear()
-
-    assert not isinstance(failure.value, OutcomeUnknown)
-    assert failure.value.unreachable
-    assert {host for host, _port in names._looking} == {asked}, "the call waited for the end of the lookup"
-    assert silent == [asked], "each try began a lookup, and a thread, of its own"
-
-
-def test_a_host_is_tried_at_each_of_its_addresses(services, step, order, settings, monkeypatch):
-    usual = socket.getaddrinfo
-
-    def meaning(host, port, *rest, **more):
-        if host != "both.example":
-            return usual(host, port, *rest, **more)
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in ("127.0.0.9", "127.0.0.1")]
-
-    monkeypatch.setattr(socket, "getaddrinfo", meaning)
-    settings.STRIPE_API_BASE = settings.STRIPE_API_BASE.replace("127.0.0.1", "both.example")
-
-    agent.perform(step.request())
-
-    assert services.charged(order) == TOTAL
 
 
 def test_a_service_that_breaks_connections_leaves_the_outcome_unknown(services, step):

@@ -5,13 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 from django.db import connection, transaction
+from django.db.models.functions import Now
 
 from chaos.look import until
+from orders import accounting
+from orders.documents.tables import Document
 from orders.payments import codes
-from supervision import testing
+from orders.refunds.asking import refund
+from supervision import PermanentFailure, testing
 from supervision.models import Incident, Notification
 from supervision.operations import completing, operator_verbs
 from supervision.outbox import notifications
@@ -119,6 +125,22 @@ def test_a_transfer_for_an_order_whose_payment_was_skipped(shop):
     assert_to_pay_back(key, "25.80 EUR")
 
 
+def test_a_transfer_in_place_of_a_reservation_is_the_payment_where_the_step_after_the_booking_was_skipped(shop, settings):
+    settings.SHOP_CAPTURE = codes.AFTER_BOOKING
+    shop.fake(codes.CAPTURE, raises=PermanentFailure("broken"))
+    key = place(payment_method="pm_card_visa_chargeDeclined")
+    shop.run()
+    Run(key).resubmit(amend={"payment_method": codes.BANK_TRANSFER})
+    shop.run()
+    told(key, amount="30.00")
+    shop.run()
+    Run(key).skip("it is paid")
+    shop.run()
+
+    assert paying(key)["state"] == "paid"
+    assert_to_pay_back(key, "4.20 EUR")
+
+
 @pytest.mark.parametrize(
     ("result", "amounts"), [({"received": "25.80"}, ""), ({"received": "30.00"}, "4.20 EUR"), ({"method": codes.BANK_TRANSFER}, "")]
 )
@@ -147,6 +169,23 @@ def test_an_order_that_was_paid_as_it_should_be_is_told_of_to_no_operator(shop, 
     deliver()
 
     assert incidents() == []
+
+
+def test_an_order_whose_invoice_comes_with_its_first_credit_note(shop):
+    key = place(shipping_address=NOWHERE)
+    shop.run()
+    told(key)
+    Run(key).resubmit(amend={"shipping_address": ADDRESS})
+    shop.run()
+    late = Notification.objects.filter(kind=accounting.ISSUE_INVOICES)
+    late.update(not_before=Now() + timedelta(hours=1))
+    refund(key, amount=Decimal(5), reason="a scratch", by="olga", idempotency_key="one")
+    shop.run()
+    deliver()
+    assert list(Document.objects.order_by("pk").values_list("kind", flat=True)) == ["invoice", "credit_note"]
+    late.update(not_before=Now())
+
+    assert_to_pay_back(key, "25.80 EUR")
 
 
 def test_a_transfer_that_is_told_while_its_order_ends(shop):

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import threading
 
+import pytest
+from django.db import connection, transaction
+
+from chaos.look import until
+from orders.models import Return
 from orders.returns import answers, codes
 from supervision import OutcomeUnknown, PermanentFailure, testing
 from supervision.audit import registry
@@ -13,7 +18,7 @@ from supervision.operations import completing, operator_verbs
 from supervision.operations.resuming import resume_from
 from supervision.signals.sending import NewSignal, Sent, send_all, send_signal
 from supervision.testkit.run import Run
-from tests.orders.test_overpaid import beside_a_sender
+from tests.orders.test_overpaid import beside_a_sender, waits
 from tests.orders.test_returns import ada, asked, delivered, goods, held, shop, stock
 
 __all__ = ["ada", "delivered", "shop"]
@@ -149,16 +154,36 @@ def test_of_two_reports_at_the_same_moment_one_is_accepted(shop, delivered):
     back = asked(shop, delivered, mugs=2)
     said: list[object] = []
 
-    def second() -> None:
-        try:
-            said.append(report(back, 2))
-        except Refused as problem:
-            said.append(problem.code)
-
-    with beside_a_sender(second):
+    with beside_a_sender(lambda: said.append(refused_report(back, 2))):
         assert report(back, 1) == Sent.ACCEPTED
 
     assert said == [codes.REPORTED]
+
+
+def test_a_second_report_is_refused_that_comes_while_the_first_one_is_looked_at(shop, delivered):
+    back = asked(shop, delivered, mugs=2)
+    assert report(back, 1) == Sent.ACCEPTED
+    said: list[object] = []
+    second = threading.Thread(target=lambda: said.append(refused_report(back, 2)), daemon=True)
+    with transaction.atomic():
+        Return.objects.select_for_update(no_key=True).get(public_id=back)
+        second.start()
+        until(lambda: not second.is_alive() or waits(), what="the second report, which waits for its turn")
+        assert testing.at_once(shop.run) == [None]
+    second.join(60)
+
+    Run(back).assert_state("Processed")
+    assert said == [codes.REPORTED]
+
+
+def refused_report(back: str, pieces: int) -> object:
+    """Why a report is refused that another thread sends; else what became of it."""
+    try:
+        return report(back, pieces)
+    except Refused as problem:
+        return problem.code
+    finally:
+        connection.close()
 
 
 def test_two_reports_in_one_call_are_refused_together(shop, delivered):
