@@ -12,7 +12,6 @@ from django.core.mail.utils import DNS_NAME
 from chaos.look import until
 from orders.agents.email import EmailAgent
 from orders.intake import number_of
-from sasproject.mail import EmailBackend
 from supervision import OutcomeUnknown, PermanentFailure, TransientFailure
 from supervision.runtime import names
 from tests.support.requests import StepOfOrder
