@@ -16,7 +16,7 @@ from django.core.management import CommandError, call_command
 from sasproject.children import Child, Children
 from sasproject.stack import DemoError, Options, Stack
 from supervision.embedded.server import EmbeddedPostgres
-from tests.stack.test_demo import is_alive
+from tests.support.forked import state_of
 from tests.support.shop import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,12 +111,12 @@ def test_children_of_a_killed_launcher_end_also_where_the_kernel_does_not_end_th
     with subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True) as launcher:
         assert launcher.stdout is not None
         pids = [int(pid) for pid in launcher.stdout.readline().split()]
-        alive = [is_alive(pid) for pid in pids]
+        alive = [bool(state_of(pid)) for pid in pids]
         launcher.kill()
     try:
-        until(lambda: not any(map(is_alive, pids)), within=40, what="the end of the children")
+        until(lambda: not any(map(state_of, pids)), within=40, what="the end of the children")
     finally:
-        for pid in filter(is_alive, pids):
+        for pid in filter(state_of, pids):
             os.kill(pid, signal.SIGKILL)
 
     assert alive == [True, True]
