@@ -82,7 +82,7 @@ def gate(workflow: Workflow, position: int, *, shut: Sequence[str]) -> Gate:
 def _at_gate(workflow: Workflow, position: int, shut: Sequence[str], began: float) -> dict[str, Any]:
     step = workflow.steps[position]
     params = {"wait": False, "agent": step.agent, "workflow": workflow.name, "shut": list(shut), "known": known_labels()}
-    return {**params, **NOTHING_DOWN, "since": _first_due.of_search(began)}
+    return {**params, "since": _first_due.of_search(began)}
 
 
 def _gate(rows: Sequence[tuple[Any, ...]], began: float) -> Gate:

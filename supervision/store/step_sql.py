@@ -115,8 +115,9 @@ DUE = f"""s.process_state = 'Pending' AND s.not_before IS NOT NULL AND s.turn_at
        AND {NOT_PAUSED}
        AND {KNOWN_ONLY}"""
 
-ANY_DUE = f"""SELECT s.turn_at FROM supervision_stepstate s WHERE {DUE} AND s.agent <> ALL (%(shut)s::text[])
-   AND {REACHABLE} AND s.turn_at >= %(since)s::timestamptz ORDER BY s.turn_at LIMIT 1"""
+_FIRST_DUE = f"""SELECT s.turn_at FROM supervision_stepstate s WHERE {DUE} AND s.agent <> ALL (%(shut)s::text[])
+   AND s.turn_at >= %(since)s::timestamptz"""
+ANY_DUE = f"{_FIRST_DUE} AND {REACHABLE} ORDER BY s.turn_at LIMIT 1"
 
 
 # CLAIM: exclusive right to the most urgent due steps. The rows are chosen and locked in a MATERIALIZED CTE, so that the
@@ -311,7 +312,8 @@ GATE_OF_A_STEP = f"""%(wait)s OR EXISTS (
                             OR (p.scope = 'workflow' AND p.name = %(workflow)s)))"""
 
 GATE = f"""
-SELECT {GATE_OF_A_STEP}, ARRAY(SELECT p.name FROM supervision_pause p WHERE p.scope = 'order' AND {_LIVE}), ({ANY_DUE})
+SELECT {GATE_OF_A_STEP}, ARRAY(SELECT p.name FROM supervision_pause p WHERE p.scope = 'order' AND {_LIVE}),
+       ({_FIRST_DUE} ORDER BY s.turn_at LIMIT 1)
 """
 
 # For orders that were paused before they had a run: write the run's id into the pause.
