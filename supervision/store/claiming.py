@@ -114,7 +114,7 @@ def claim(
         "me": me(),
         "lease": lease(),
     }
-    rows = db.run(step_sql.CLAIM, params)
+    rows = db.run(step_sql.CLAIM_REACHABLE if down["down"] else step_sql.CLAIM, params)
     turns = [row[-1] for row in rows if row[-1] is not None]
     search.ended(began, max(turns) - OVERLAP if turns else None)
     return _by_place(rows)

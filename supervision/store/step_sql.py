@@ -168,11 +168,10 @@ SELECT u.run_id, u.attempt, u.direction, u.position, r.workflow, r.version, extr
 """
 
 
-CLAIM = _claim(
-    "s.turn_at >= %(since)s::timestamptz AND s.agent <> ALL (%(shut)s::text[])"
-    f" AND (%(only)s::text[] IS NULL OR s.agent = ANY (%(only)s::text[])) AND {REACHABLE}",
-    "s.turn_at",
-)
+_IN_TURN = """s.turn_at >= %(since)s::timestamptz AND s.agent <> ALL (%(shut)s::text[])
+       AND (%(only)s::text[] IS NULL OR s.agent = ANY (%(only)s::text[]))"""
+CLAIM = _claim(_IN_TURN, "s.turn_at")
+CLAIM_REACHABLE = _claim(f"{_IN_TURN} AND {REACHABLE}", "s.turn_at")  # while a resource takes no calls
 
 # Which orders probe a resource: an order that has not failed there, in its turn. If all have failed there, the order whose last
 # try is longest ago, because one order tried again and again may be at fault itself. A step that only another resource of the

@@ -1,10 +1,10 @@
-"""The condition that a due step can go to a resource that takes calls now. CLAIM and the search for due steps have it.
+"""The condition that a due step can go to a resource that takes calls now. CLAIM_REACHABLE and the search for due steps have it.
 
 A step that only a resource may take that takes none would be claimed and given back for ever, before the orders of the other
 resources. `admission` decides where a step goes: what is bound stays with its resource (its effect is unknown or done, or what it
 undoes was done there), and any other step follows its partition's route. `down` names the resources that take no calls now; it is
-nearly always empty, and then no row is looked at. `homes` are the agents of those among them that have their service's own name: a
-step that was sent there while that was the service's only resource names none.
+nearly always empty, and then CLAIM does without the condition. `homes` are the agents of those among them that have their service's
+own name: a step that was sent there while that was the service's only resource names none.
 
 `dark` are the routes that lead to such a resource, `lit` all others, each as `agent/partition`. The partition of an order that
 names none is a number, the CRC-32 of its key modulo 64. The statement computes it only for agents with routes of such numbers
