@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from orders.countries import country_choices
 from orders.payments.codes import BANK_TRANSFER
 from orders.validation import MAX_QUANTITY
+from supervision.console.shared import LinesField
 
 ADDRESS_FIELDS = ("name", "line1", "line2", "postal_code", "city", "country_area", "country")
 PAYMENT_METHODS = (
@@ -55,14 +56,6 @@ class DescribedForm(forms.Form):
                 for message in _texts(messages):
                     self.add_error(name if shown else None, message)
         self.mark_wrong_fields()
-
-
-class LinesField(forms.CharField):
-    """Text of several lines. A browser counts the end of a line as one character, as here, and sends two."""
-
-    def to_python(self, value: Any) -> Any:
-        """The text with the ends of its lines as one character."""
-        return (super().to_python(value) or "").replace("\r\n", "\n")
 
 
 class QuantityForm(forms.Form):

@@ -20,7 +20,7 @@ from orders.payments.state import came_by_transfer, charge_of, was_taken
 from orders.queries import OrderView
 from orders.returns.codes import amount_said
 from supervision.incidents import standing
-from supervision.incidents.lifecycle import Cause
+from supervision.incidents.lifecycle import Cause, open_now
 from supervision.signals import untaken
 from supervision.states import Direction
 
@@ -41,7 +41,7 @@ def tell(views: Sequence[OrderView]) -> None:
                     "order": view.public_id,
                     "amounts": ", ".join(f"{amount} {currency}" for currency, amount in sorted(over.items())),
                 }
-            standing.tell(Cause(kind=KIND, key=f"{KIND}:{view.public_id}", title=title, resource="payment"))
+            open_now(Cause(kind=KIND, key=f"{KIND}:{view.public_id}", title=title, resource="payment"))
 
 
 Transfers = dict[str, list[str]]  # [amount, currency] by reference

@@ -20,7 +20,7 @@ from supervision.console.shared import list_address, person, run_address
 from supervision.console.verb_forms import ReasonForm
 from supervision.desk import notes
 from supervision.errors import Refused
-from supervision.incidents import lifecycle
+from supervision.incidents import lifecycle, standing
 from supervision.insight import directory
 from supervision.models import Incident, IncidentNote, Resource, Run
 from supervision.operations import operator_verbs
@@ -71,7 +71,11 @@ class IncidentAdmin(PageAdmin):
         said = request.POST if request.method == "POST" else None
         verb = said.get("verb", "acknowledge") if said is not None else ""
         form = ReasonForm(said if verb == "acknowledge" else None)
-        form.fields["reason"].help_text = _("Who handles it and how. Kept with your name; the incident stays open until its cause is gone.")
+        form.fields["reason"].help_text = (
+            _("What was done about it. Kept with your name; the incident is closed.")
+            if row.kind in standing.kinds
+            else _("Who handles it and how. Kept with your name; the incident stays open until its cause is gone.")
+        )
         owner = OwnerForm(
             said if verb == "assign" else None, names=notes.operators(), initial={"owner": row.owner or person(request).get_username()}
         )

@@ -108,7 +108,9 @@ class AcknowledgeIncidentView(Door):
 
     @extend_schema(operation_id="acknowledge_incident", request=ReasonSerializer, responses=IncidentDetailAnswer)
     def post(self, request: Request, pk: int) -> Response:
-        """Record the operator who looks after it, and the reason. It stays open until its cause is gone; harmless to repeat."""
+        """Record the operator who looks after it, and the reason. It stays open until its cause is gone, if that is not over.
+
+        Harmless to repeat."""
         get_object_or_404(Incident, pk=pk)
         operator_verbs.acknowledge_incident(pk, by=account_of(request), **self.read(request, ReasonSerializer))
         return Response(detail(Incident.objects.get(pk=pk)))

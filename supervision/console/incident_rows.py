@@ -14,6 +14,7 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 
 from supervision.console.shared import bulk_address, list_address, open_incidents, since
+from supervision.incidents import standing
 from supervision.incidents.lifecycle import INFO
 from supervision.insight.pulse import held_before
 from supervision.models import Incident, Resource
@@ -30,6 +31,7 @@ _ELSEWHERE = {
     "approval": ("admin:supervision_approval_changelist", "?state=pending"),
     "journal": ("admin:supervision_journalfile_changelist", ""),
     "starvation": ("admin:supervision_heartbeat_changelist", ""),
+    "discarded_evidence": ("admin:supervision_deadletter_changelist", ""),
     "unknown_version": ("admin:supervision_heartbeat_changelist", ""),
 }
 
@@ -100,8 +102,11 @@ def way_out(row: Incident, resources: Mapping[str, int]) -> tuple[str, str]:
         "channel_failed": _("See the channels"),
         "approval": _("Decide about them"),
         "journal": _("See the journal"),
+        "discarded_evidence": _("See the dead letters"),
     }
     if row.kind in _ELSEWHERE:
         page, query = _ELSEWHERE[row.kind]
         return words.get(row.kind) or _("See the processes"), reverse(page) + query
+    if row.kind in standing.kinds:  # their keys are of orders
+        return _("See the order"), list_address(q=row.cause.partition(":")[2])
     return _("Details"), reverse("admin:supervision_incident_change", args=[row.pk])

@@ -1,4 +1,4 @@
-"""Functions that the console's pages share: links to runs, small queries, permissions. Reads only.
+"""Functions that the console's pages share: links to runs, small queries, permissions; and a form field. Reads only.
 
 The engine does not know which page shows a run. An application that shows runs on
 a page of its own registers that page with `show_runs_at`.
@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any, cast
 from urllib.parse import urlencode
 
+from django import forms
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.db.models import DurationField, ExpressionWrapper, F, Q, QuerySet
 from django.db.models.functions import Now
@@ -137,3 +138,14 @@ def person(request: HttpRequest) -> AbstractBaseUser:
 def may_operate(request: HttpRequest) -> bool:
     """Whether this account may act, not only view."""
     return request.user.has_perm("supervision.operate")
+
+
+# --- Forms ----------------------------------------------------------------------------------------------------------------
+
+
+class LinesField(forms.CharField):
+    """Text of several lines. A browser counts the end of a line as one character, as here, and sends two."""
+
+    def to_python(self, value: Any) -> Any:
+        """The text with the ends of its lines as one character."""
+        return (super().to_python(value) or "").replace("\r\n", "\n")

@@ -15,6 +15,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget, UnfoldBooleanWidget
 
+from supervision.console.shared import LinesField
 from supervision.errors import DefinitionError, UnreadableSubmission
 from supervision.jobs.selection import Seen
 from supervision.models import Run, StepState
@@ -207,13 +208,6 @@ def step_field(names: Sequence[str], *, all_of_them: bool) -> forms.ChoiceField:
     return forms.ChoiceField(
         label=_("Step"), choices=choices, required=not all_of_them, help_text=help_text, widget=UnfoldAdminSelectWidget
     )
-
-
-class LinesField(forms.CharField):
-    """Text of several lines. A browser counts the end of a line as one character, as here, and sends two."""
-
-    def to_python(self, value: Any) -> Any:
-        return (super().to_python(value) or "").replace("\r\n", "\n")
 
 
 class ReasonForm(forms.Form):

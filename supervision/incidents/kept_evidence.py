@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from django.utils.translation import gettext as _
 
 from supervision.incidents import standing
-from supervision.incidents.lifecycle import Cause
+from supervision.incidents.lifecycle import Cause, open_now
 
 KIND = standing.until_acknowledged("discarded_evidence")
 Words = Callable[[str], str]
@@ -32,4 +32,4 @@ def note(order: str, signals: Collection[str]) -> None:
             "order": order,
             "signals": f"{names} ({told})" if told else names,
         }
-    standing.tell(Cause(kind=KIND, key=f"{KIND}:{order}", title=title, code=names))
+    open_now(Cause(kind=KIND, key=f"{KIND}:{order}", title=title, code=names))

@@ -1,6 +1,6 @@
 """Incidents that stand until an operator acknowledges them. They tell of what is over: no row shows it but the open incident itself.
 
-The transaction in which it happens opens the incident (`tell`). Operators are told once, as of any other incident.
+The transaction in which it happens opens the incident (`lifecycle.open_now`). Operators are told once, as of any other incident.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STANDING = """
 SELECT kind, cause, title, severity, resource, step, code FROM supervision_incident
  WHERE closed_at IS NULL AND acknowledged_at IS NULL AND kind = ANY (%(kinds)s) ORDER BY id
 """
-_kinds: list[str] = []
+kinds: list[str] = []
 
 
 def own_language() -> AbstractContextManager[None]:
@@ -29,16 +29,11 @@ def own_language() -> AbstractContextManager[None]:
 
 def until_acknowledged(kind: str) -> str:
     """Let the incidents of this kind stand until they are acknowledged; returns the kind."""
-    _kinds.append(kind)
+    kinds.append(kind)
     lifecycle.detector(kind)(_not_acknowledged)
     return kind
 
 
-def tell(cause: Cause) -> None:
-    """Open this cause's incident, in the caller's transaction. Its kind was given to `until_acknowledged`."""
-    lifecycle.open_now(cause)
-
-
 def _not_acknowledged() -> Iterator[Cause]:
-    for kind, key, title, severity, resource, step, code in db.fetch(_STANDING, {"kinds": _kinds}):
+    for kind, key, title, severity, resource, step, code in db.fetch(_STANDING, {"kinds": kinds}):
         yield Cause(kind=kind, key=key, title=title, severity=severity, resource=resource, step=step, code=code)

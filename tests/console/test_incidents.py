@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from io import StringIO
 
 import pytest
@@ -12,6 +13,7 @@ from django.test import Client
 from django.urls import reverse
 
 from supervision.incidents import lifecycle
+from supervision.incidents.lifecycle import Cause
 from supervision.models import DeadLetter, Incident
 from supervision.operations import doctor
 from tests.support.console import ATTACK, fail, page
@@ -92,6 +94,32 @@ def test_it_is_acknowledged_with_a_reason_and_stays_open(operator: Client, stand
     assert (standing.acknowledged_by, standing.acknowledge_reason, standing.closed_at) == ("olga", "the bank is asked", None)
     assert "acknowledged by olga" in html
     assert 'name="reason"' not in html
+
+
+def test_what_is_over_leads_to_its_order_and_is_closed_by_the_acknowledgement(operator: Client):
+    [order] = fail(1)
+    lifecycle.open_now(Cause(kind="overpaid", key=f"overpaid:{order.public_id}", title="Pay back: 4.20 EUR."))
+    row = Incident.objects.get(kind="overpaid")
+
+    html = operator.get(address(row)).content.decode()
+    [way] = re.findall(r'href="([^"]+)"[^>]*>See the order<', html)
+
+    assert "the incident is closed." in html
+    assert "until its cause is gone" not in html
+    assert page(order) in operator.get(way.replace("&amp;", "&")).content.decode()
+
+    operator.post(address(row), {"reason": "paid back"})
+    lifecycle.look()
+    row.refresh_from_db()
+    assert row.closed_at is not None
+
+
+def test_what_had_come_for_a_discarded_order_leads_to_the_dead_letters(operator: Client):
+    lifecycle.open_now(Cause(kind="discarded_evidence", key="discarded_evidence:gone", title="What had come for it stays."))
+
+    html = operator.get(address(Incident.objects.get())).content.decode()
+
+    assert re.findall(r'href="([^"]+)"[^>]*>See the dead letters<', html) == [reverse("admin:supervision_deadletter_changelist")]
 
 
 def test_a_text_of_several_lines_may_be_as_long_as_the_browser_lets_it(operator: Client, standing: Incident):

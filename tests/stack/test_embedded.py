@@ -155,15 +155,20 @@ LAUNCHER = textwrap.dedent("""
 """)
 
 
-def test_a_killed_launcher_takes_its_server_along_and_the_next_one_starts(server, eventually):
+def killed_launcher(server, script=LAUNCHER):
+    """The pid of a server with one row, whose launcher was killed."""
     launcher = subprocess.Popen(
-        [sys.executable, "-c", LAUNCHER, str(server.state_dir)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", script, str(server.state_dir)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     pid = int(launcher.stdout.readline())
     keep_a_row(server.url)
-
     launcher.kill()
     launcher.wait()
+    return pid
+
+
+def test_a_killed_launcher_takes_its_server_along_and_the_next_one_starts(server, eventually):
+    pid = killed_launcher(server)
 
     if sys.platform.startswith("linux"):
         eventually(lambda: not state_of(pid), what="the end of the orphaned server")
@@ -195,13 +200,7 @@ def test_where_no_kernel_ends_an_orphan_the_next_start_does(server, monkeypatch,
     monkeypatch.setattr(leftovers, "sys", SimpleNamespace(platform="darwin"))
     script = LAUNCHER.replace("server = ", "embedded._die_with_parent = lambda: None\nserver = ")
     script = script.replace("from supervision", "import supervision.embedded.server as embedded\nfrom supervision", 1)
-    launcher = subprocess.Popen(
-        [sys.executable, "-c", script, str(server.state_dir)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    orphan = int(launcher.stdout.readline())
-    keep_a_row(server.url)
-    launcher.kill()
-    launcher.wait()
+    orphan = killed_launcher(server, script)
     assert state_of(orphan)
 
     server.start()

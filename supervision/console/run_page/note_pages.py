@@ -15,8 +15,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget
 
-from supervision.console.shared import person
-from supervision.console.verb_forms import LinesField
+from supervision.console.shared import LinesField, person
 from supervision.console.verb_pages import RunVerbs
 from supervision.desk import notes
 from supervision.errors import Refused, UnknownRun
