@@ -9,7 +9,9 @@ from django.db import connection, transaction
 
 from chaos.look import until
 from orders.models import Return
+from orders.queries import order_view
 from orders.returns import answers, codes
+from orders.returns.asking import ask
 from supervision import OutcomeUnknown, PermanentFailure, testing
 from supervision.audit import registry
 from supervision.errors import Refused
@@ -19,7 +21,7 @@ from supervision.operations.resuming import resume_from
 from supervision.signals.sending import NewSignal, Sent, send_all, send_signal
 from supervision.testkit.run import Run
 from tests.orders.test_overpaid import beside_a_sender, waits
-from tests.orders.test_returns import ada, asked, delivered, goods, held, shop, stock
+from tests.orders.test_returns import ada, asked, body, delivered, goods, held, shop, stock
 
 __all__ = ["ada", "delivered", "shop"]
 
@@ -150,8 +152,10 @@ def test_a_second_report_is_refused_while_the_first_one_waits_for_its_turn(shop,
     assert Signal.objects.filter(run_key=back, taken_by=None).count() == 0
 
 
-def test_of_two_reports_at_the_same_moment_one_is_accepted(shop, delivered):
-    back = asked(shop, delivered, mugs=2)
+@pytest.mark.parametrize("sleeps", [True, False])
+def test_of_two_reports_at_the_same_moment_one_is_accepted(shop, delivered, sleeps):
+    """sleeps: the step waits for a report, so that each sender would wake it. Else the return is not a run yet."""
+    back = asked(shop, delivered, mugs=2) if sleeps else ask(order_view(delivered), body(mugs=2)["lines"], "", by="customer").public_id
     said: list[object] = []
 
     with beside_a_sender(lambda: said.append(refused_report(back, 2))):
