@@ -130,6 +130,16 @@ def test_who_has_rights_without_the_console_passes_a_second_factor_too(client, c
     assert (again.status_code, again["Location"]) == (302, "/accounts/")
 
 
+def test_a_superuser_whom_the_console_refuses_is_led_to_the_own_page(client, db) -> None:
+    User.objects.create_user("root", password=PASSWORD, is_superuser=True)
+    client.post("/accounts/login/", {"username": "root", "password": PASSWORD})
+    client.get(ASK, follow=True)
+
+    enrolled = client.post("/admin/second-factor/enrol/", {"code": code(secret=client.session["mfa.totp.secret"])})
+
+    assert (enrolled.status_code, 'href="/accounts/"' in enrolled.text) == (201, True)
+
+
 def test_a_code_opens_the_console_once_and_the_session_gets_a_new_name(client, enrolled) -> None:
     sign_in(client)
     before = client.session.session_key
