@@ -14,8 +14,10 @@ from contextlib import contextmanager
 from math import inf
 from typing import Any
 
+import psycopg
 from django.apps import apps
-from django.db import connection
+from django.db import DatabaseError, connection
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import DateTimeField
 
 from supervision import conf
@@ -52,6 +54,8 @@ SELECT extract(epoch FROM min(at) FILTER (WHERE at > now()) - now())::float8, co
     UNION ALL SELECT retry_at, false FROM supervision_resource WHERE breaker_state <> 'closed'
     UNION ALL SELECT until, false FROM supervision_pause WHERE lifted_at IS NULL) due
 """
+
+_AS_NEW = "RESET SESSION AUTHORIZATION; RESET ALL; DISCARD TEMP; UNLISTEN *; SELECT pg_advisory_unlock_all()"
 
 
 @contextmanager
@@ -224,6 +228,20 @@ def clean() -> None:
     runner.process.reset()
     registry.forget()
     circuit_breaker.forget()
+
+
+def renew_session(one: BaseDatabaseWrapper | Any = connection) -> None:
+    """Give this thread's connection the settings of a new one. A new one would plan every statement again, 50 ms for one sweep.
+
+    It is closed where it does not work, or where the test left a transaction open.
+    """
+    if db.end_open_transactions() or one.connection is None:
+        return
+    try:
+        one.connection.execute(_AS_NEW)
+        one.init_connection_state()
+    except (psycopg.Error, DatabaseError):
+        one.close()
 
 
 def at_once(*functions: Callable[[], Any]) -> list[Any]:

@@ -35,6 +35,7 @@ searching.SLOW_SECONDS = float("inf")  # slow statements on a busy machine must 
 
 pytest_plugins = ["tests.support.simulators_fixtures"]  # one simulators process for the whole session
 TransactionTestCase._fixture_teardown = emptying.empty_as_flush_does
+TransactionTestCase._should_reload_connections = lambda _: False  # `testing.renew_session` keeps them
 
 # Playwright's event loop runs in the thread that also uses the ORM.
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "1")

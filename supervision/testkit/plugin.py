@@ -65,7 +65,6 @@ def sas(sas_database: None, django_db_blocker: Any, request: pytest.FixtureReque
 
     Rows of the application's own tables are deleted by pytest-django's `transactional_db`, if the test asks for that as well.
     """
-    from django.db import connection
 
     from supervision import testing
     from supervision.testkit.kit import Kit
@@ -79,4 +78,4 @@ def sas(sas_database: None, django_db_blocker: Any, request: pytest.FixtureReque
         finally:
             patch.undo()
             testing.clean()
-            connection.close()
+            testing.renew_session()

@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from supervision import testing
 from supervision.governance import circuit_breaker
@@ -53,7 +52,7 @@ def service(store_database: None, django_db_blocker: Any) -> Iterator[Service]:
         finally:
             made.go.set()
             empty()
-            connection.close()
+            testing.renew_session()
 
 
 @pytest.fixture

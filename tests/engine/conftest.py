@@ -52,7 +52,7 @@ def emptied(django_db_blocker: Any, *tables: str) -> Iterator[None]:
             yield
         finally:
             empty_the_store(*tables)
-            connection.close()
+            testing.renew_session()
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def journal_dir(store_database: None, django_db_blocker: Any, settings: Any, tmp
         finally:
             failpoints.load({})
             empty_the_journal()
-            connection.close()
+            testing.renew_session()
 
 
 @pytest.fixture

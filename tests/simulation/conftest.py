@@ -35,4 +35,4 @@ def simulated(store_database: None, django_db_blocker: Any, settings: Any) -> It
         finally:
             scenarios.drop_hooks()
             empty_the_store()
-            connection.close()
+            testing.renew_session()

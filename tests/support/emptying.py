@@ -13,6 +13,8 @@ from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import TransactionTestCase
 
+from supervision import testing
+
 flush = TransactionTestCase._fixture_teardown  # type: ignore[attr-defined]  # the stubs leave it out
 # By the database's name: the rows of each table after the first flush, as their digest and as JSON; the statement that looks for
 # changes. It names all tables, so planning it takes longer than executing it: it is prepared.
@@ -26,9 +28,11 @@ def empty_as_flush_does(case: Any) -> None:
     if not all(str(one.settings_dict["NAME"]) in _usual for one in mine):
         flush(case)
         _usual.update({str(one.settings_dict["NAME"]): _rows(one) for one in mine if _may_leave_triggers_out(one)})
-        return
+    else:
+        for one in mine:
+            _put_back(one, _usual[str(one.settings_dict["NAME"])])
     for one in mine:
-        _put_back(one, _usual[str(one.settings_dict["NAME"])])
+        testing.renew_session(one)
 
 
 def _may_leave_triggers_out(one: BaseDatabaseWrapper) -> bool:

@@ -1,0 +1,93 @@
+"""The next test has a connection like a new one: a test's session keeps nothing, and one that does not work is replaced."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from django.db import connection, connections, transaction
+
+from supervision import testing
+
+KEPT = """
+SELECT current_setting('lock_timeout'), current_setting('TimeZone'), current_user = session_user, to_regclass('pg_temp.mine'),
+    (SELECT count(*) FROM pg_listening_channels()), (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())
+"""
+
+
+def ask(statement: str) -> tuple:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return cursor.fetchone() if cursor.description else ()
+
+
+def test_what_a_test_changed_is_as_in_a_new_session_and_the_connection_stays(sas):
+    connection.close()
+    new, pid = ask(KEPT), ask("SELECT pg_backend_pid()")
+    for change in (
+        "CREATE ROLE renewed_in_test",
+        "SET lock_timeout = '7s'",
+        "SET TIME ZONE 'Asia/Tokyo'",
+        "CREATE TEMP TABLE mine ()",
+        "LISTEN mine",
+        "SELECT pg_advisory_lock(4712)",
+        "SET ROLE renewed_in_test",
+    ):
+        ask(change)
+    assert all(was != is_now for was, is_now in zip(new, ask(KEPT), strict=True))
+
+    testing.renew_session()
+
+    assert ask(KEPT) == new
+    assert ask("SELECT pg_backend_pid()") == pid
+    ask("DROP ROLE renewed_in_test")
+
+
+def test_statements_that_were_prepared_still_work(sas):
+    for _ in range(10):
+        sas.sweep()
+        testing.renew_session()
+
+
+@pytest.mark.parametrize("left", ["transaction", "lost", "ended"])
+def test_a_connection_that_cannot_be_renewed_is_replaced(sas, left):
+    pid = ask("SELECT pg_backend_pid()")
+    if left == "transaction":
+        connection.connection.execute("BEGIN")
+    elif left == "ended":
+        connection.connection.close()
+    else:
+        with psycopg.connect(**{**connection.get_connection_params(), "cursor_factory": None}, autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s, 10000)", pid)
+
+    testing.renew_session()
+
+    assert connection.connection is None
+    assert ask("SELECT pg_backend_pid()") != pid
+
+
+def test_a_block_that_a_test_left_open_holds_no_lock_in_the_next(sas):
+    block = transaction.atomic()
+    block.__enter__()
+    ask("SELECT pg_advisory_xact_lock(4713)")
+
+    testing.renew_session()
+
+    assert not connection.in_atomic_block
+    assert ask("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == (0,)
+
+
+def test_without_a_connection_none_is_made(sas):
+    connection.close()
+    testing.renew_session()
+    assert connection.connection is None
+
+
+def test_the_projects_time_zone_is_set_again(sas, monkeypatch):
+    monkeypatch.setitem(vars(connections["default"]), "timezone_name", "Asia/Tokyo")  # not the server's
+    connection.close()
+    connection.ensure_connection()
+
+    testing.renew_session()
+
+    assert ask("SELECT current_setting('TimeZone')") == ("Asia/Tokyo",)
+    connection.close()
