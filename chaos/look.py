@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import httpx2
 import psycopg
 
+TLS = ssl.create_default_context()  # without it, each call of httpx2 reads all certificates of the machine again
 ADDRESS = {
     "name": "Ada L.",
     "line1": "Via Roma 1",
@@ -40,11 +42,12 @@ def until(condition: Callable[[], Any], *, within: float = 30.0, what: str = "th
 
     told: what is known at that moment, for the error.
     """
-    deadline = time.monotonic() + within * SLOWEST
+    began = time.monotonic()
     while not (value := condition()):
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > within * SLOWEST:
             raise AssertionError(f"{what} did not come true within {within * SLOWEST:.0f} s {told()}")
-        time.sleep(0.02)
+        time.sleep(min(max(0.02, waited / 20), 0.1))  # the condition costs time of the processes that it waits for
     return value
 
 
@@ -125,14 +128,14 @@ class Outlook:
 
     def ledger(self, service: str, key: str | None = None, *, effects: bool = True) -> list[dict[str, Any]]:
         """The calls that a simulated service received, for one order or for all. effects: only calls that had an effect."""
-        answer = httpx2.get(f"{self.simulators_url}/ledger/{service}", timeout=10)
+        answer = httpx2.get(f"{self.simulators_url}/ledger/{service}", timeout=10, verify=TLS)
         entries = [json.loads(line) for line in answer.text.splitlines()]
         return [entry for entry in entries if (key is None or entry["order"] == key) and (entry["effect"] or not effects)]
 
     def fault(self, **fault: Any) -> None:
         """Switch a fault of the simulators on. Without arguments: switch all their faults off."""
         if fault:
-            answer = httpx2.post(f"{self.simulators_url}/faults", json=fault, timeout=10)
+            answer = httpx2.post(f"{self.simulators_url}/faults", json=fault, timeout=10, verify=TLS)
         else:
-            answer = httpx2.delete(f"{self.simulators_url}/faults", timeout=10)
+            answer = httpx2.delete(f"{self.simulators_url}/faults", timeout=10, verify=TLS)
         assert answer.status_code < 300, answer.text

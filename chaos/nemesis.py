@@ -20,6 +20,7 @@ from kombu.exceptions import KombuError
 
 from chaos.brokers import Broker
 from chaos.journal import Journal
+from chaos.look import TLS
 from chaos.plan import Fault
 from chaos.shop import Shop
 from supervision.embedded.server import EmbeddedPostgres
@@ -122,7 +123,7 @@ class Nemesis:
                 self._poison = {"service": fault.targets[0], **fault.details}
                 self._poison_again()
             case "forget":
-                httpx2.post(f"{self.shop.simulators_url}/forget/{fault.targets[0]}", timeout=5).raise_for_status()
+                httpx2.post(f"{self.shop.simulators_url}/forget/{fault.targets[0]}", timeout=5, verify=TLS).raise_for_status()
         return None
 
     def _kill(self, fault: Fault) -> None:
@@ -191,6 +192,6 @@ class Nemesis:
         query = f"?service={service}" if service else ""
         for _ in range(50):
             with suppress(httpx2.HTTPError):
-                if httpx2.delete(f"{self.shop.simulators_url}/faults{query}", timeout=5).status_code < 300:
+                if httpx2.delete(f"{self.shop.simulators_url}/faults{query}", timeout=5, verify=TLS).status_code < 300:
                     return
             self.turn()

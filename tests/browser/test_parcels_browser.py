@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from chaos.look import TLS
 from tests.browser.test_storefront_browser import PATIENCE, expect, fill_address, running_shop
 from tests.support.shop import Shop, until
 
@@ -51,7 +52,7 @@ def test_an_order_of_two_warehouses_shows_where_each_parcel_is(chromium: Any, ru
         f"{public_id}:book-shipment[0]:child",
     )
     for state in ("picked_up", "delivered"):
-        httpx2.post(f"{running_shop.simulators_url}/shipments/{shipment}/{state}", trust_env=False).raise_for_status()
+        httpx2.post(f"{running_shop.simulators_url}/shipments/{shipment}/{state}", trust_env=False, verify=TLS).raise_for_status()
     until(lambda: running_shop.rows("SELECT true FROM orders_parcel WHERE state = 'delivered'"), what="the carrier's webhook")
     for name, options in LOOKS:
         context = chromium.new_context(base_url=running_shop.url, **options)

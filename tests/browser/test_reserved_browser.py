@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from chaos.look import TLS
 from tests.browser.test_storefront_browser import check_out, complaints, expect, fill_the_cart, page
 from tests.support.shop import Shop, open_shop
 
@@ -32,7 +33,7 @@ def test_a_reserved_amount_lapses_and_the_customer_pays_again(page: Any, running
     expect(page.locator("[data-step=authorise-payment].done")).to_contain_text("The amount is reserved on your card")
     expect(page.get_by_text("are reserved on your card. We charge them once your delivery is booked.")).to_be_visible()
     [[intent]] = running_shop.rows("SELECT result->>'intent' FROM supervision_stepstate WHERE name = 'authorise-payment'")
-    httpx2.post(f"{running_shop.simulators_url}/payments/{intent}/expire").raise_for_status()
+    httpx2.post(f"{running_shop.simulators_url}/payments/{intent}/expire", verify=TLS).raise_for_status()
     running_shop.fault()
 
     expect(page.get_by_role("heading", name="Your payment was refused")).to_be_visible()

@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from chaos.look import TLS
 from tests.browser.test_storefront_browser import PATIENCE, expect
 from tests.support.axe import DARK_PHONE, WIDE, Look, findings, looking
 from tests.support.shop import Shop, open_shop, until
@@ -78,7 +79,7 @@ def delivered(shop: Shop, order: str) -> None:
         order,
     )
     for state in ("picked_up", "delivered"):
-        httpx2.post(f"{shop.simulators_url}/shipments/{shipment}/{state}", trust_env=False).raise_for_status()
+        httpx2.post(f"{shop.simulators_url}/shipments/{shipment}/{state}", trust_env=False, verify=TLS).raise_for_status()
     until(
         lambda: shop.rows("SELECT true FROM orders_parcel WHERE state = 'delivered' AND order_key = %s", order),
         what="the carrier's webhook",
@@ -98,7 +99,9 @@ def signed_up(page: Any, shop: Shop, address: str) -> None:
 
 
 def link_in_the_mail(shop: Shop, address: str) -> str:
-    mails = [one for one in httpx2.get(f"{shop.simulators_url}/ledger/mail", trust_env=False).text.splitlines() if address in one]
+    mails = [
+        one for one in httpx2.get(f"{shop.simulators_url}/ledger/mail", trust_env=False, verify=TLS).text.splitlines() if address in one
+    ]
     found = [re.search(r"/accounts/signup/[^\"]+", one) for one in mails]
     return next((one.group(0) for one in found if one), "")
 

@@ -19,6 +19,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from chaos.look import TLS
 from orders.payments.codes import REFUSALS
 from tests.support.shop import Shop, open_shop, order
 from tests.support.simulators import SECOND_FACTOR
@@ -145,9 +146,9 @@ def test_every_order_is_charged_once_or_not_at_all(tmp_path: Path, capture: str)
     with open_shop("pgmq://", tmp_path, **QUICK, SHOP_CAPTURE=capture) as shop:
         shop.manage("set_stock", "MUG-BLUE", str(10 * ORDERS))
         if capture == "after-booking":  # the bookings take a while, so that cancellations and lapses come before the captures
-            httpx2.post(f"{shop.simulators_url}/faults", json=SLOW_CARRIER).raise_for_status()
+            httpx2.post(f"{shop.simulators_url}/faults", json=SLOW_CARRIER, verify=TLS).raise_for_status()
         behaviour = {"webhooks_late": 1.5, "webhooks_repeated": 1, "webhooks_lost": 0.2, "search_lag": 5}
-        httpx2.post(f"{shop.simulators_url}/behaviour", json=behaviour).raise_for_status()
+        httpx2.post(f"{shop.simulators_url}/behaviour", json=behaviour, verify=TLS).raise_for_status()
         headers, dice = shop.headers(), random.Random(SEED)
         customers, killed = Customers(shop, headers), Counter[str]()
         fire = threading.Thread(target=kill_one_after_the_other, args=(shop, customers.stop, killed), daemon=True)
@@ -194,7 +195,7 @@ def statuses(shop: Shop, key: str) -> set[str]:
     """The states of an order's payments, at the payment service."""
     headers = {"Authorization": "Bearer sk_test_simulator"}
     names = {entry["intent"] for entry in shop.ledger("payment") if entry["order"] == key and entry["operation"] == "confirm"}
-    return {httpx2.get(f"{shop.simulators_url}/v1/payment_intents/{name}", headers=headers).json()["status"] for name in names}
+    return {httpx2.get(f"{shop.simulators_url}/v1/payment_intents/{name}", headers=headers, verify=TLS).json()["status"] for name in names}
 
 
 def place(shop: Shop, headers: dict[str, str], cards: list[str]) -> list[str]:

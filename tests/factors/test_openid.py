@@ -18,6 +18,7 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 from jwt.algorithms import RSAAlgorithm
 
+from chaos.look import TLS
 from orders.factors import openid
 from sasproject.factors import OIDC_PROVIDER
 from tests.support.console import hidden
@@ -45,14 +46,14 @@ def _configured(provider: str, settings: Any) -> None:
 
 def person(provider: str, sub: str, **claims: Any) -> None:
     """What the provider says of this person."""
-    httpx2.put(f"{provider}/users/{sub}", json=claims).raise_for_status()
+    httpx2.put(f"{provider}/users/{sub}", json=claims, verify=TLS).raise_for_status()
 
 
 def come_back(client: Client, sub: str, next_page: str = "") -> Any:
     """Go to the provider, sign in there as this person, and come back."""
     away = client.get(BEGIN, {"next": next_page} if next_page else {})
     assert away.status_code == 302, away.text
-    answer = httpx2.post(away["Location"], data={"sub": sub, "action": "authorize"}, follow_redirects=False)
+    answer = httpx2.post(away["Location"], data={"sub": sub, "action": "authorize"}, follow_redirects=False, verify=TLS)
     back = urlsplit(answer.headers["Location"])
     return client.get(f"{back.path}?{back.query}")
 
@@ -211,7 +212,7 @@ def test_a_time_at_which_no_one_can_have_been_asked_counts_as_now(client, provid
 def test_a_forged_answer_a_repeated_one_and_a_provider_that_is_away_sign_no_one_in(client, provider, settings) -> None:
     person(provider, "olga", groups=["order-desk"])
     away = client.get(BEGIN)
-    answer = httpx2.post(away["Location"], data={"sub": "olga", "action": "authorize"}, follow_redirects=False)
+    answer = httpx2.post(away["Location"], data={"sub": "olga", "action": "authorize"}, follow_redirects=False, verify=TLS)
     back = urlsplit(answer.headers["Location"])
     stolen = Client().get(f"{back.path}?{back.query}")
     assert client.get(f"{back.path}?{back.query}").status_code == 302

@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from chaos.look import TLS
 from supervision.governance.rate_limiter import JITTER_SECONDS
 from tests.crash.lane import LOCAL_PICKUP, PIECES, Lane
 from tests.support.shop import order, until
@@ -30,11 +31,11 @@ def limit(lane: Lane, name: str, **limits: Any) -> None:
 
 
 def stats(lane: Lane, service: str) -> dict[str, int]:
-    return httpx2.get(f"{lane.simulators_url}/stats", timeout=10).json()[service]
+    return httpx2.get(f"{lane.simulators_url}/stats", timeout=10, verify=TLS).json()[service]
 
 
 def count_anew(lane: Lane) -> None:
-    httpx2.delete(f"{lane.simulators_url}/stats", timeout=10)
+    httpx2.delete(f"{lane.simulators_url}/stats", timeout=10, verify=TLS)
 
 
 def anew(lane: Lane) -> None:

@@ -17,6 +17,7 @@ import httpx2
 import psycopg
 import pytest
 
+from chaos.look import TLS
 from sasproject import ports
 from supervision.embedded.server import socket_dir
 from tests.support import forked
@@ -64,7 +65,7 @@ class Demo:
         environ = {**os.environ, "DATABASE_URL": self.facts["database_url"], "DEBUG": "1"}
         token = forked.run([sys.executable, "manage.py", "create_api_token", "shop"], cwd=ROOT, env=environ).stdout.split()[-1]
         to, headers = f"{self.facts['url']}/api/v1/orders/", {"Authorization": f"Token {token}"}
-        answer = httpx2.post(to, json=order(), headers=headers, timeout=30)
+        answer = httpx2.post(to, json=order(), headers=headers, timeout=30, verify=TLS)
         assert answer.status_code == 202, answer.text
         return str(answer.json()["id"])
 
@@ -76,7 +77,7 @@ class Demo:
 
     def effects(self, service: str, key: str) -> list[str]:
         """The operations of this order that had an effect at a simulated service."""
-        lines = httpx2.get(f"{self.facts['simulators_url']}/ledger/{service}", timeout=10).text.splitlines()
+        lines = httpx2.get(f"{self.facts['simulators_url']}/ledger/{service}", timeout=10, verify=TLS).text.splitlines()
         return [entry["operation"] for entry in map(json.loads, lines) if entry["order"] == key and entry["effect"]]
 
 
@@ -107,11 +108,13 @@ def test_an_order_survives_a_kill_of_everything_including_the_database(demo):
     assert set(ROLES) <= set(one.facts["pids"])
     assert one.facts["broker_url"] == "pgmq://"
     for page in ("/", "/healthz", "/readyz", "/admin/login/", "/api/docs/"):
-        assert httpx2.get(one.facts["url"] + page, timeout=20).status_code == 200, page
+        assert httpx2.get(one.facts["url"] + page, timeout=20, verify=TLS).status_code == 200, page
     one.heals("agents")
     one.heals("postgres")
-    until(lambda: httpx2.get(f"{one.facts['url']}/readyz", timeout=20).status_code == 200, what="connections to the new server")
-    httpx2.post(f"{one.facts['simulators_url']}/faults", json={"service": "payment", "mode": "slow", "latency_ms": 2000}, timeout=10)
+    until(lambda: httpx2.get(f"{one.facts['url']}/readyz", timeout=20, verify=TLS).status_code == 200, what="connections to the new server")
+    httpx2.post(
+        f"{one.facts['simulators_url']}/faults", json={"service": "payment", "mode": "slow", "latency_ms": 2000}, timeout=10, verify=TLS
+    )
     key = one.order()
     until(lambda: one.state(key) == "Processing", what="the order to be under way")
 
@@ -122,7 +125,7 @@ def test_an_order_survives_a_kill_of_everything_including_the_database(demo):
     one.ready_file.unlink()
 
     two = demo()
-    httpx2.delete(f"{two.facts['simulators_url']}/faults", timeout=10)
+    httpx2.delete(f"{two.facts['simulators_url']}/faults", timeout=10, verify=TLS)
     until(lambda: two.state(key) == "Processed", within=60, what="the order to be Processed")
     assert two.effects("payment", key).count("confirm") == 1
     assert (two.effects("carrier", key), two.effects("mail", key)) == (["create"], ["deliver"])
