@@ -79,9 +79,11 @@ def main(arguments: list[str]) -> int:
     if command not in ("demo", "test", "check", "bench", "chaos", "drill", "mutants", "docs", "lock", "supply", "manage", "setup"):
         print(f"run: unknown command {command!r}; ./run help lists them", file=sys.stderr)
         return 2
-    ensure("requirements-embedded" if command in ("demo", "manage") else "requirements-dev", VENV)
+    environments = {VENV: "requirements-embedded" if command in ("demo", "manage") else "requirements-dev"}
     if command in ("check", "supply"):
-        ensure("requirements-tools", TOOLS)
+        environments[TOOLS] = "requirements-tools"
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(ensure, environments.values(), environments))
     os.environ["PATH"] = f"{VENV / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     os.environ["VIRTUAL_ENV"] = str(VENV)
     # A shop is a dozen processes. Without bytecode files each of them would compile the project again.
@@ -116,6 +118,7 @@ def check(pytest_arguments: list[str]) -> int:
     failed: list[str] = []
     checks = {  # the longest first
         "mypy": ["-m", "mypy"],
+        "collection": ["-m", "pytest", "--collect-only", "-qq"],  # compiles the tests once; each of pytest's processes would
         "supply": ["scripts/supply.py"],
         "migrations": ["-W", "ignore::RuntimeWarning", "manage.py", "makemigrations", "--check", "--dry-run"],
         "ruff check": ["-m", "ruff", "check", "."],
@@ -126,7 +129,8 @@ def check(pytest_arguments: list[str]) -> int:
         running = {title: pool.submit(checked, title, command) for title, command in checks.items()}
         for title, done in running.items():
             print(f"==> {title}", flush=True)
-            print(done.result().stdout, end="", flush=True)
+            if title != "collection" or done.result().returncode != 0:  # it names every test
+                print(done.result().stdout, end="", flush=True)
             if done.result().returncode != 0:
                 failed.append(title)
     print("==> pytest", flush=True)
@@ -160,7 +164,7 @@ def ensure(name: str, directory: Path) -> None:
     wanted = fingerprint(requirements, directory)
     if is_current(stamp, wanted):
         return
-    with (ROOT / ".bootstrap.lock").open("w") as lock:
+    with (ROOT / f".bootstrap{directory.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if is_current(stamp, wanted):
             return
