@@ -43,6 +43,7 @@ def beat():
     scheduler.connection.release()
 
 
+@pytest.mark.django_db
 def test_beat_sends_over_a_new_connection_after_it_has_lost_one(beat):
     lost = beat.connection
     beat.producer.publish({}, routing_key="supervisor")
@@ -174,6 +175,7 @@ class WhenRefused(logging.Handler):
 
 
 @pytest.mark.amqp
+@pytest.mark.django_db
 def test_beat_outlives_the_deletion_of_its_virtual_host(monkeypatch, request):
     """A broker that answers and refuses, as after a change of the password too, ends Celery's own beat."""
     services.require_rabbitmqctl()
