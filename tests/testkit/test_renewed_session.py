@@ -73,7 +73,7 @@ def test_a_block_that_a_test_left_open_holds_no_lock_in_the_next(sas):
     testing.renew_session()
 
     assert not connection.in_atomic_block
-    assert ask("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == (0,)
+    assert ask("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4713") == (0,)
 
 
 def test_without_a_connection_none_is_made(sas):
