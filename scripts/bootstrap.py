@@ -129,7 +129,7 @@ def check(pytest_arguments: list[str]) -> int:
         running = {title: pool.submit(checked, title, command) for title, command in checks.items()}
         for title, done in running.items():
             print(f"==> {title}", flush=True)
-            if title != "collection" or done.result().returncode != 0:  # it names every test
+            if title != "collection" or done.result().returncode != 0:  # it names every file
                 print(done.result().stdout, end="", flush=True)
             if done.result().returncode != 0:
                 failed.append(title)

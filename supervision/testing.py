@@ -17,7 +17,6 @@ from typing import Any
 import psycopg
 from django.apps import apps
 from django.db import DatabaseError, connection
-from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import DateTimeField
 
 from supervision import conf
@@ -230,12 +229,15 @@ def clean() -> None:
     circuit_breaker.forget()
 
 
-def renew_session(one: BaseDatabaseWrapper | Any = connection) -> None:
-    """Give this thread's connection the settings of a new one. A new one would plan every statement again, 50 ms for one sweep.
+def renew_session(one: Any = connection) -> None:
+    """Give this thread's connection the settings of a new one. A new one would plan every statement again, 65 ms for one sweep.
 
-    It is closed where it does not work, or where the test left a transaction open.
+    It is closed where it does not work, where the test left a transaction open, and where a pool keeps it.
     """
     if db.end_open_transactions() or one.connection is None:
+        return
+    if one.settings_dict["OPTIONS"].get("pool") or not one.autocommit:  # Django sets the time zone of a pool's only once
+        one.close()
         return
     try:
         one.connection.execute(_AS_NEW)

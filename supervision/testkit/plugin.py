@@ -65,7 +65,6 @@ def sas(sas_database: None, django_db_blocker: Any, request: pytest.FixtureReque
 
     Rows of the application's own tables are deleted by pytest-django's `transactional_db`, if the test asks for that as well.
     """
-
     from supervision import testing
     from supervision.testkit.kit import Kit
 
