@@ -51,12 +51,17 @@ def tries(host: str, port: int, seconds: float) -> Iterator[tuple[str, float]]:
     The lookup and all tries together end within `seconds`. Raises TimeoutError once they are over, OSError for an unknown name.
     """
     end = time.monotonic() + seconds
-    found = [host] if _is_address(host) else list(dict.fromkeys(str(one[4][0]) for one in _addresses(host, port, seconds, inf)))
+    found = [host] if _is_address(host) else list(dict.fromkeys(_text(*one[4]) for one in _addresses(host, port, seconds, inf)))
     for place, address in enumerate(found):
         left = end - time.monotonic()
         if left <= 0:
             raise TimeoutError(f"no connection to {host} in time")
         yield address, left / min(SHARES, len(found) - place)
+
+
+def _text(address: str, _port: int, _flow: int = 0, scope: int = 0) -> str:
+    """The address with its scope: an address of one link means nothing without it."""
+    return f"{address}%{scope}" if scope else address
 
 
 def _is_address(host: str) -> bool:

@@ -71,6 +71,13 @@ def test_a_host_is_tried_at_each_of_its_addresses(services, step, order, setting
     assert services.charged(order) == TOTAL
 
 
+def test_an_address_of_one_link_keeps_its_link(monkeypatch):
+    usual = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **more: usual(host.replace("near.example", "fe80::1%1"), *rest, **more))
+
+    assert [address for address, _seconds in names.tries("near.example", 80, 5)] == ["fe80::1%1"]
+
+
 def test_a_service_is_known_by_its_name_and_not_by_its_address(services, step, order, settings, monkeypatch, tmp_path):
     ours, context = Authority(tmp_path), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     ours.server.configure_cert(context)  # of the name localhost
