@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -93,14 +92,17 @@ def sweep() -> None:
 
     Each part runs, also where one before it raises. Celery logs the first error, which is raised at the end.
     """
-    of_both: list[Callable[[], object]] = [working.relay, consumption_check.send_round, delivery_worker.wake]
-    if leader_lease.lead("supervisor") is not None:
-        periodic.call_each([_recover, upkeep.turn, *of_both])
-    else:
-        periodic.call_each([supervisor.sweep_for_the_leader, *of_both])
+    periodic.call_each([_recover, working.relay, consumption_check.send_round, delivery_worker.wake])
 
 
 def _recover() -> None:
+    if leader_lease.lead("supervisor") is not None:
+        periodic.call_each([_lead, upkeep.turn])
+    else:
+        supervisor.sweep_for_the_leader()
+
+
+def _lead() -> None:
     report = supervisor.sweep_once()
     heartbeats.beat("supervisor-sweep", asdict(report), name="the sweep")
     if report.overdue:

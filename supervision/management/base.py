@@ -32,6 +32,7 @@ from supervision.plans import comparison, registry
 from supervision.postgres import advice, fitness
 from supervision.runtime import identity
 from supervision.runtime.humanize import utc
+from supervision.worker import heartbeats
 
 logger = logging.getLogger(__name__)
 
@@ -119,8 +120,15 @@ class LoopCommand(Command):
     def one_pass(self) -> Mapping[str, int]:
         """Do the role's work once; returns the counts."""
 
-    def between_passes(self, report: Mapping[str, int]) -> None:
-        """Do further work of this role after a pass, which its Celery worker would do as well."""
+    def one_round(self) -> Mapping[str, int]:
+        """One pass of the loop, and what else this role's Celery worker would do; returns the counts."""
+        report = self.one_pass()
+        self.beat(report)
+        return report
+
+    def beat(self, report: Mapping[str, int]) -> None:
+        """Write the heartbeat of this process."""
+        heartbeats.beat(self.role, {**report, "workflows": registry.told()})
 
     def add_arguments(self, parser: CommandParser) -> None:
         how = parser.add_mutually_exclusive_group()
@@ -150,8 +158,7 @@ class LoopCommand(Command):
             try:
                 connections["default"].ensure_connection()
                 registry.confirm()
-                report = self.one_pass()
-                self.between_passes(report)
+                report = self.one_round()
             except (OperationalError, InterfaceError) as problem:
                 logger.warning("%s; trying again in %g s", explain(problem), interval)
                 connections.close_all()

@@ -86,16 +86,21 @@ def fetch_together(*statements: Statement, commit: bool = False) -> list[Rows]:
         return [cursors.rows(cursor) for cursor, _, _ in ready]
 
 
-# SQLSTATEs of a lost connection, a server that is full or ends or takes no writes, a lost race.
-_PASSING = ("08", "25006", "53", "57P", "40001", "40P01")
+_AWAY = ("08", "25006", "57P")  # SQLSTATEs of a lost connection, and of a server that ends or takes no writes
+_PASSING = (*_AWAY, "53", "40001", "40P01")  # and of a full one, and of a lost race
 
 
-def passes(error: BaseException) -> bool:
+def passes(error: BaseException, states: tuple[str, ...] = _PASSING) -> bool:
     """Whether this is a transient fault of the database, and not its caller's mistake."""
     if not isinstance(error, OperationalError | InterfaceError):
         return False
     state = getattr(error.__cause__, "sqlstate", None)
-    return state.startswith(_PASSING) if state else connection.connection is None or connection.connection.closed
+    return state.startswith(states) if state else connection.connection is None or connection.connection.closed
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether the database is away, so that other statements fail, too. A full server and a lost race may concern one alone."""
+    return passes(error, _AWAY)
 
 
 def guarded(work: Callable[[], T], *, patience: float = _PATIENCE_SECONDS) -> T:

@@ -20,7 +20,7 @@ from supervision.plans import unknown_versions
 from supervision.postgres import db
 from supervision.recovery import corrected_clock, failures, held_time
 from supervision.recovery.decisions import Tally
-from supervision.runtime import failpoints
+from supervision.runtime import failpoints, periodic
 from supervision.runtime.identity import me
 from supervision.store import epochs, run_verbs, sessions, sleeping
 from supervision.telemetry import measures
@@ -61,12 +61,11 @@ def sweep_once() -> SweepReport:
     4. Submissions and due steps whose hint was lost: the hint is sent again.
     5. Incidents, which tell people: opened, counted and closed.
 
-    If a part raises, the parts after it still run; the first error is raised at the end.
+    If a part raises, the parts after it still run, unless the database is away; the first error is raised at the end.
     """
     report = SweepReport()
     size, began = conf.get().sweep_batch, time.monotonic()
-    errors: list[Exception] = []
-    for part in (
+    parts: tuple[Callable[[], object], ...] = (
         epochs.look,
         lambda: failures.recall(size),
         lambda: corrected_clock.look(size),
@@ -79,18 +78,13 @@ def sweep_once() -> SweepReport:
         schedules.start_due,
         lambda: _relay(report),
         lifecycle.look,
-    ):
-        try:
-            part()
-        except Exception as error:
-            if db.passes(error):
-                _count(report, began, "cut_short")
-                raise
-            log.exception("a part of the sweep failed; the others go on")
-            errors.append(error)
-    _count(report, began, "failed" if errors else "done")
-    if errors:
-        raise errors[0]
+    )
+    try:
+        periodic.call_each(parts)
+    except Exception as error:
+        _count(report, began, "cut_short" if db.is_away(error) else "failed")
+        raise
+    _count(report, began, "done")
     return report
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from django.db import connection
 
+from supervision.postgres import db
 from supervision.postgres.listener import Listener
 
 log = logging.getLogger(__name__)
@@ -91,7 +92,10 @@ class PeriodicLoop:
 
 
 def call_each(parts: Iterable[Callable[[], object]]) -> None:
-    """Call each part, also where one before it raises. The first error is raised at the end; those after it are logged."""
+    """Call each part, also where one before it raises. The first error is raised at the end; those after it are logged.
+
+    Where the database is away, no further part is called: each of them would wait for it.
+    """
     first: Exception | None = None
     for part in parts:
         try:
@@ -101,6 +105,8 @@ def call_each(parts: Iterable[Callable[[], object]]) -> None:
                 first = error
             else:
                 log.exception("another part failed, too")
+            if db.is_away(error):
+                break
     if first is not None:
         raise first
 

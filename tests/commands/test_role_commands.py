@@ -72,7 +72,7 @@ def test_the_supervisor_without_beat_does_what_its_task_does(db: None, monkeypat
     Receipt.objects.update(seen_at="2020-01-01T00:00Z")
     Receipt.objects.create(digest="new")
 
-    supervise.Command().between_passes({})
+    supervise.Command().one_round()
 
     assert list(Receipt.objects.values_list("digest", flat=True)) == ["new"]
     assert done == ["history", "jobs"]

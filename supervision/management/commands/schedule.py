@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from supervision.dispatch import scheduler
 from supervision.management.base import LoopCommand, report_of
-from supervision.plans import registry
-from supervision.worker import heartbeats
 
 
 class Command(LoopCommand):
@@ -22,6 +20,3 @@ class Command(LoopCommand):
 
     def one_pass(self) -> Mapping[str, int]:
         return report_of(scheduler.schedule_once(), ("consumed", "dead_letters", "claimed", "dispatched"))
-
-    def between_passes(self, report: Mapping[str, int]) -> None:
-        heartbeats.beat(self.role, {**report, "workflows": registry.told()})

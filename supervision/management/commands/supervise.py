@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from supervision import conf
@@ -12,10 +12,11 @@ from supervision.jobs import working
 from supervision.journal import writer
 from supervision.management.base import LoopCommand, report_of
 from supervision.outbox import delivery_worker
-from supervision.plans import registry
+from supervision.postgres import db
 from supervision.recovery import supervisor, upkeep
 from supervision.runtime import periodic
-from supervision.worker import heartbeats
+
+log = logging.getLogger(__name__)
 
 JOURNAL_SECONDS = 5.0
 FIGURES = ("overdue", "retried", "redispatched", "waiting", "compensating", "errors", "relayed")
@@ -54,6 +55,13 @@ class Command(LoopCommand):
     def one_pass(self) -> Mapping[str, int]:
         return report_of(supervisor.sweep_once(), FIGURES)
 
-    def between_passes(self, report: Mapping[str, int]) -> None:
-        beat = partial(heartbeats.beat, self.role, {**report, "workflows": registry.told()})
-        periodic.call_each([beat, upkeep.turn, working.relay, delivery_worker.wake])
+    def one_round(self) -> Mapping[str, int]:
+        report: dict[str, int] = {}
+        sweep, beat = (lambda: report.update(self.one_pass())), (lambda: self.beat(report))
+        try:
+            periodic.call_each([sweep, beat, upkeep.turn, working.relay, delivery_worker.wake])
+        except Exception as error:
+            if db.is_away(error):
+                raise
+            log.exception("a part of the supervisor's round failed")
+        return report
