@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervision import PermanentFailure, Step, Timer, WaitForSignal, Workflow, parallel, plan, testing
+from supervision import PermanentFailure, Step, Timer, TransientFailure, WaitForSignal, Workflow, parallel, plan, testing
 from supervision.errors import Refused, UnknownRun
 from supervision.models import Run, WorkflowVersion
 from supervision.operations import moving, pauses
@@ -111,6 +111,49 @@ def test_a_step_that_would_come_after_one_that_still_waits_is_refused(sas, versi
     version(1, *plan(A, parallel(PAID, B), C))
     run = sas.start("moved")
     version(2, *plan(A, PAID, B, C))
+    assert refused(run) == "paid comes before b in version 2 and is not done, and b has begun."
+
+
+def gone_back(sas, to):
+    """A run that has gone back to this wait over b, which was tried once."""
+    sas.fake("b", raises=PermanentFailure("no"), times=1)
+    run = sas.start("moved")
+    run.signal(to)
+    sas.run()
+    run.resume_from(to)
+    sas.run()
+    b = kit.step(run.key, "b")
+    assert (b.process_state, b.attempt, b.generation) == ("Pending", 1, 2)
+    return run
+
+
+def test_an_undone_step_may_come_after_the_wait_to_which_its_run_has_gone_back(sas, version):
+    version(1, A, PAID, B)
+    run = gone_back(sas, "paid")
+    version(2, A, PAID, B, X)
+    move(run)
+    sas.run()
+    assert rows(run) == [("a", "Processed"), ("paid", "Pending"), ("b", "Pending"), ("x", "Pending")]
+    run.signal("paid")
+    sas.run()
+
+    run.assert_state("Processed")
+    assert [request.idempotency_key.partition(":")[2] for request in toy.BETA.performed] == ["b:do:2"]
+    sas.assert_healthy()
+
+
+def test_an_undone_step_that_is_tried_again_has_begun(sas, version):
+    first = WaitForSignal("first", within=HOUR)
+    version(1, *plan(A, first, parallel(PAID, B), C))
+    run = gone_back(sas, "first")
+    version(2, *plan(A, first, PAID, B, C))
+    run.signal("first")
+    sas.fake("b", raises=TransientFailure("not yet"), times=1)
+    for _ in "first", "b":
+        for place, claims in testing.schedule():
+            testing.perform(place, claims)
+
+    assert (kit.step(run.key, "b").process_state, kit.step(run.key, "b").attempt) == ("Pending", 2)
     assert refused(run) == "paid comes before b in version 2 and is not done, and b has begun."
 
 

@@ -52,8 +52,9 @@ def is_done(step: StepState) -> bool:
 
 
 def has_begun(step: StepState) -> bool:
-    """Whether the step was ever claimed or settled."""
-    return step.process_state != ProcessState.PENDING or step.attempt % ATTEMPTS_PER_EPOCH > 0
+    """Whether the step was claimed or settled, and not undone since: an undone step is written anew, and nothing is known of it."""
+    anew = step.generation > 1 and step.started_at is None and step.awaits is None and step.effect == Effect.NONE
+    return step.process_state != ProcessState.PENDING or (step.attempt % ATTEMPTS_PER_EPOCH > 0 and not anew)
 
 
 def may_have_begun(step: StepState) -> bool:
