@@ -7,7 +7,7 @@ from supervision.models.incidents import Alert, Assignee, Incident, IncidentNote
 from supervision.models.jobs import Job, JobResult, SavedView
 from supervision.models.journal import JournalEntry, JournalFile, WriterLease
 from supervision.models.ledger import Effect, Epoch, Exchange
-from supervision.models.outbound import Audience, Channel, Delivery, ReplyToken, Telling, WebhookEndpoint
+from supervision.models.outbound import Audience, Channel, Delivery, Notification, ReplyToken, Telling, WebhookEndpoint
 from supervision.models.plans import WorkflowVersion
 from supervision.models.reconciliation import Approval, Finding, Reconciliation
 from supervision.models.requestlog.rows import ApiRequest
@@ -16,7 +16,6 @@ from supervision.models.states import (
     DeadLetter,
     Heartbeat,
     LeaderLease,
-    Notification,
     Run,
     StepEvent,
     StepState,

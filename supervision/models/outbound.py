@@ -1,4 +1,4 @@
-"""Messages to clients' systems: webhooks, deliveries, reply queues; channels that tell operators; who listens to live pages."""
+"""Messages to the outside. The outbox; webhooks, deliveries, reply queues; channels that tell operators; who listens to live pages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,41 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
+from supervision.models.states import Run
 from supervision.sealing.fields import SealedText
+
+
+class Notification(models.Model):
+    """The outbox: a row is committed with the change it reports, and delivered afterwards, at least once, under its own id."""
+
+    kind = models.TextField(_("kind"))
+    run = models.ForeignKey(Run, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, verbose_name=_("run"))
+    payload = models.JSONField(_("payload"), db_default={})
+    created_at = models.DateTimeField(_("created at"), db_default=Now())
+    not_before = models.DateTimeField(_("not before"), db_default=Now())
+    tries = models.IntegerField(_("tries"), db_default=0)
+    last_error = models.TextField(_("last error"), db_default="")
+    delivered_at = models.DateTimeField(_("delivered at"), null=True)
+    given_up_at = models.DateTimeField(_("given up at"), null=True)
+
+    class Meta:
+        verbose_name = _("notification")
+        verbose_name_plural = _("notifications")
+        default_permissions = ("view",)
+        # Separate indexes, so that many status messages never delay the mail of an alert.
+        indexes = [
+            models.Index(
+                name="notification_due",
+                fields=["not_before"],
+                condition=Q(delivered_at__isnull=True, given_up_at__isnull=True) & ~Q(kind="status"),
+            ),
+            models.Index(name="notification_hook_due", fields=["not_before"], condition=Q(delivered_at__isnull=True, kind="hook")),
+            models.Index(name="notification_given_up", fields=["given_up_at"], condition=Q(given_up_at__isnull=False)),
+            models.Index(name="notification_to_fan_out", fields=["id"], condition=Q(delivered_at__isnull=True, kind="status")),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} #{self.pk}"
 
 
 class WebhookEndpoint(models.Model):

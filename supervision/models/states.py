@@ -303,39 +303,6 @@ class StrayReply(models.Model):
         return f"{self.run_id}:{self.position} attempt {self.attempt}"
 
 
-class Notification(models.Model):
-    """The outbox: a row is committed with the change it reports, and delivered afterwards, at least once, under its own id."""
-
-    kind = models.TextField(_("kind"))
-    run = models.ForeignKey(Run, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, verbose_name=_("run"))
-    payload = models.JSONField(_("payload"), db_default={})
-    created_at = models.DateTimeField(_("created at"), db_default=Now())
-    not_before = models.DateTimeField(_("not before"), db_default=Now())
-    tries = models.IntegerField(_("tries"), db_default=0)
-    last_error = models.TextField(_("last error"), db_default="")
-    delivered_at = models.DateTimeField(_("delivered at"), null=True)
-    given_up_at = models.DateTimeField(_("given up at"), null=True)
-
-    class Meta:
-        verbose_name = _("notification")
-        verbose_name_plural = _("notifications")
-        default_permissions = ("view",)
-        # Separate indexes, so that many status messages never delay the mail of an alert.
-        indexes = [
-            models.Index(
-                name="notification_due",
-                fields=["not_before"],
-                condition=Q(delivered_at__isnull=True, given_up_at__isnull=True) & ~Q(kind="status"),
-            ),
-            models.Index(name="notification_hook_due", fields=["not_before"], condition=Q(delivered_at__isnull=True, kind="hook")),
-            models.Index(name="notification_given_up", fields=["given_up_at"], condition=Q(given_up_at__isnull=False)),
-            models.Index(name="notification_to_fan_out", fields=["id"], condition=Q(delivered_at__isnull=True, kind="status")),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.kind} #{self.pk}"
-
-
 class DeadLetter(models.Model):
     """A message or submission that could not be used, kept byte for byte with the reason. digest: of the bytes, once they are blanked."""
 
