@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from django.db import models
 from django.db.models import Q
-from django.db.models.functions import Now
+from django.db.models.functions import Coalesce, Now
+from django.db.models.lookups import IsNull
 from django.utils.translation import gettext_lazy as _
 
 from supervision.models.states import Run
@@ -34,6 +35,12 @@ class Notification(models.Model):
                 name="notification_due",
                 fields=["not_before"],
                 condition=Q(delivered_at__isnull=True, given_up_at__isnull=True) & ~Q(kind="status"),
+            ),
+            # The claim's (`outbox.notifications`). It has to be another condition than that of notification_due: see there.
+            models.Index(
+                name="notification_kind_due",
+                fields=["kind", "not_before"],
+                condition=~Q(kind__in=["status", "hook"]) & Q(IsNull(Coalesce("delivered_at", "given_up_at"), True)),
             ),
             models.Index(name="notification_hook_due", fields=["not_before"], condition=Q(delivered_at__isnull=True, kind="hook")),
             models.Index(name="notification_given_up", fields=["given_up_at"], condition=Q(given_up_at__isnull=False)),

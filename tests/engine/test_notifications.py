@@ -178,7 +178,7 @@ def test_a_failure_that_comes_after_the_lease_leaves_the_next_try_alone():
     @notifications.handler("slow")
     def slow(notification):
         later(notification.pk)
-        kit.fetch(notifications._CLAIM, {"limit": 1, "kinds": notifications.kinds_of(), "lease": 120.0})  # another process tries now
+        kit.fetch(notifications._CLAIM, {"kinds": notifications.kinds_of(), "lease": 120.0})  # another process tries now
         raise ConnectionError("late")
 
     make("slow")
@@ -193,7 +193,7 @@ def test_what_a_frozen_process_delivers_after_another_gave_it_up_is_no_incident(
     @notifications.handler("slow", within=timedelta(days=3))
     def slow(notification):
         later(notification.pk)
-        (claimed,) = kit.fetch(notifications._CLAIM, {"limit": 1, "kinds": notifications.kinds_of(), "lease": 120.0})
+        (claimed,) = kit.fetch(notifications._CLAIM, {"kinds": notifications.kinds_of(), "lease": 120.0})
         refused = {"id": claimed[0], "tries": claimed[1], "error": "unknown user", "refused": True, "within": 1.0, "longest": 3600}
         kit.fetch(notifications._FAILED, refused)
 

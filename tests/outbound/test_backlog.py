@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from django.db import transaction
 
-from supervision.models import Delivery, ReplyToken, WebhookEndpoint
-from supervision.outbox import deliveries, subscriptions
+from supervision import testing
+from supervision.models import Delivery, Notification, ReplyToken, WebhookEndpoint
+from supervision.outbox import deliveries, notifications, subscriptions
+from supervision.postgres import db
 from tests.outbound import kit
 from tests.support import pages
 
@@ -122,3 +125,52 @@ def test_a_receiver_with_a_mountain_is_removed_at_once_and_the_rest_is_given_up_
     deliveries.give_up_hopeless("no receiver is there")
 
     assert waiting.count() == 0
+
+
+# ------------------------------------------------------------------------------------------------- notifications
+
+
+def notify(kind: str, count: int = 1, seconds: int = 0) -> None:
+    """Write this many notifications that have been due for so many seconds; ANALYZE tells the planner of them."""
+    kit.fetch(
+        "INSERT INTO supervision_notification (kind, not_before) SELECT %s, now() - %s * interval '1 s' FROM generate_series(1, %s)",
+        [kind, seconds, count],
+    )
+    kit.fetch("ANALYZE supervision_notification")
+
+
+def claim(lane: str) -> list[str]:
+    """Claim the next due notification of this lane. Its kind, or nothing."""
+    rows = db.run(notifications._CLAIM, {"kinds": notifications.kinds_of(lane), "lease": notifications.LEASE_SECONDS})
+    return list(Notification.objects.filter(pk__in=[pk for pk, _tries in rows]).values_list("kind", flat=True))
+
+
+@pytest.mark.parametrize("kind", ["of-a-newer-release", "job", "hook"])
+@pytest.mark.parametrize("due", [0, 1])
+def test_a_claim_does_not_read_the_notifications_that_it_leaves_to_others(kind, due):
+    """Of a kind that this process does not know, of another lane, and calls of hooks: all older than what it may claim."""
+    notify(kind, MOUNTAIN, seconds=3600)
+    if due:
+        notify("incident")
+    found = []
+
+    cost = pages.touched(lambda: found.extend(claim(notifications.SOON)))
+
+    assert found == ["incident"] * due
+    assert cost < 60
+
+
+def test_the_kinds_of_a_lane_are_claimed_by_the_time_at_which_they_were_due():
+    for kind, seconds in [("job", 20), ("alert", 40), ("job", 60), ("journal-trouble", 30)]:
+        notify(kind, seconds=seconds)
+
+    assert [claim(notifications.OTHERS) for _ in range(5)] == [["job"], ["alert"], ["journal-trouble"], ["job"], []]
+
+
+def test_a_claim_locks_what_it_takes_and_nothing_else():
+    """Else a second process would find nothing, and wait for its next look."""
+    notify("job", seconds=60)
+    notify("alert", seconds=30)
+    with transaction.atomic():
+        assert claim(notifications.OTHERS) == ["job"]
+        assert testing.at_once(lambda: claim(notifications.OTHERS)) == [["alert"]]

@@ -106,13 +106,13 @@ ANALYZE supervision_delivery, supervision_notification
 def test_the_two_readers_of_the_outbox_each_have_an_index_of_their_own():
     """Beside many messages that are delivered, or wait for another webhook: of few rows the planner takes any index."""
     endpoint, other = kit.listen("https://one.example/").pk, kit.listen("https://two.example/").pk
-    mail = notifications._CLAIM.replace("%(limit)s", "1").replace("%(lease)s", "60").replace("%(kinds)s", "'{news}'")
+    mail = notifications._CLAIM.replace("%(lease)s", "60").replace("%(kinds)s", "'{news}'")
     with transaction.atomic():
         engine_kit.fetch("SET LOCAL enable_seqscan = off")
         engine_kit.fetch("SET LOCAL enable_sort = off")
         engine_kit.fetch(DELIVERED % {"endpoint": endpoint, "other": other})
         for statement, index in [
-            (mail, "notification_due"),
+            (mail, "notification_kind_due"),
             (deliveries._FAN_OUT.replace("%(limit)s", "10").replace("%%", "%"), "notification_to_fan_out"),
             (
                 f"SELECT id FROM supervision_delivery WHERE endpoint_id = {endpoint} AND reply_token_id IS NULL AND not_before <= now()"  # noqa: S608
