@@ -8,15 +8,14 @@ A refund that is paid again after it failed has its credit note already: the fir
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import ROUND_FLOOR, Decimal
-from typing import Any
 
 from django.utils.translation import gettext as _
 
 from orders import accounting
 from orders.documents import sharing, vat
-from orders.documents.issuing import invoices, issue, new_document, of_order, together_or_alone
+from orders.documents.issuing import invoices, issue, new_document, of_order, together_or_alone, with_invoice
 from orders.documents.tables import CREDIT_NOTE, INVOICE, Document
 from orders.formats import speaking
 from orders.models import Return, ReturnCorrection, ReturnLine
@@ -115,8 +114,10 @@ def _missed(refund: str, amount: Decimal) -> list[tuple[ReturnLine, int]]:
     return [(line, pieces) for line, pieces in found if pieces] if worth == amount else []
 
 
-def _invoice(orders: Any) -> None:
-    invoices([view for view in map(order_view, sorted(set(orders))) if view is not None])
+def _invoice(orders: Iterable[str]) -> None:
+    wanted = set(orders)
+    if missing := wanted - with_invoice(wanted):
+        invoices([view for view in map(order_view, sorted(missing)) if view is not None])
 
 
 class Books:

@@ -10,7 +10,7 @@ notification changes nothing, and the lock is never held while orders are being 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -28,6 +28,7 @@ from supervision.journal import entries
 from supervision.models import Notification
 from supervision.outbox.notifications import handler
 from supervision.postgres import db
+from supervision.signals import untaken
 from supervision.states import RunState
 
 log = logging.getLogger(__name__)
@@ -71,7 +72,8 @@ def together_or_alone(notification: Notification, name: str, work: Callable[[lis
 def invoices(views: Sequence[OrderView]) -> list[Document]:
     """Issue the invoices of those of these Processed orders that have none, in the caller's transaction.
 
-    Operators are told of those orders for which too much has come: once, because an order gets one invoice.
+    Operators are told of those orders for which too much has come: once, because an order gets one invoice. All that this may
+    wait for comes before the counter: a signal that is being sent to one order holds up no other's number.
     """
     skus = sorted({line.sku for view in views for line in view.lines})
     rates = dict(db.run(_RATES, {"skus": skus})) if skus else {}
@@ -87,9 +89,15 @@ def invoices(views: Sequence[OrderView]) -> list[Document]:
         return new_document(INVOICE, view.public_id, "", view.currency, body)
 
     done = {view.public_id: view for view in views if view.process_state == RunState.PROCESSED}
-    new = issue(INVOICE, [(key, "") for key in done], lambda key, _cause: document(done[key]))
-    overpaid.tell([done[one.order_key] for one in new])
-    return new
+    untaken.wait_for_senders(list(done))
+    invoiced = with_invoice(done)
+    overpaid.tell([view for key, view in done.items() if key not in invoiced])  # it may wait for a look at incidents
+    return issue(INVOICE, [(key, "") for key in done], lambda key, _cause: document(done[key]))
+
+
+def with_invoice(orders: Collection[str]) -> set[str]:
+    """Those of these orders that have their invoice."""
+    return set(Document.objects.filter(kind=INVOICE, order_key__in=orders).values_list("order_key", flat=True))
 
 
 def new_document(kind: str, order: str, cause: str, currency: str, body: dict[str, Any]) -> Document:

@@ -28,10 +28,10 @@ KIND = standing.until_acknowledged("overpaid")
 
 
 def tell(views: Sequence[OrderView]) -> None:
-    """Tell operators of those of these Processed orders for which too much has come, in the caller's transaction."""
-    if not views:
-        return
-    untaken.wait_for_senders([view.public_id for view in views])
+    """Tell operators of those of these Processed orders for which too much has come, in the caller's transaction.
+
+    The caller has waited for those who send signals to these orders.
+    """
     beside = _beside(views)
     for view in views:
         if over := _over(view, beside[view.public_id]):

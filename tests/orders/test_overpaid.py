@@ -14,15 +14,19 @@ from django.db.models.functions import Now
 
 from chaos.look import until
 from orders import accounting
+from orders.documents import issuing
 from orders.documents.tables import Document
 from orders.payments import codes
+from orders.queries import order_view
 from orders.refunds.asking import refund
 from supervision import PermanentFailure, testing
+from supervision.incidents import incident_sql
 from supervision.models import Incident, Notification
 from supervision.operations import completing, operator_verbs
 from supervision.outbox import notifications
 from supervision.postgres import db
 from supervision.signals.sending import Sent, send_signal
+from supervision.store import sleeping
 from supervision.testkit.run import Run
 from tests.engine.kit import incidents
 from tests.orders.test_bank_transfer import paying, shop, waiting
@@ -199,9 +203,55 @@ def test_a_transfer_that_is_told_while_its_order_ends(shop):
     assert_to_pay_back(key, "25.80 EUR")
 
 
+@pytest.mark.parametrize("waits_for", ["a sender", "a look for incidents"])
+def test_what_one_invoice_waits_for_holds_up_that_of_no_other_order(shop, waits_for):
+    one, other = place(shipping_address=NOWHERE), place()
+    shop.run()
+    Run(one).resubmit(amend={"shipping_address": ADDRESS})
+
+    @transaction.atomic
+    def issue(key: str, within: str = "0") -> int:
+        db.run(f"SET LOCAL lock_timeout = '{within}'")
+        return len(issuing.invoices([order_view(key)]))
+
+    def in_time() -> None:
+        assert testing.at_once(lambda: issue(other, "3s")) == [1]
+
+    if waits_for == "a sender":
+        with beside_a_sender(lambda: issue(one), in_time):
+            told(one)
+            assert testing.at_once(shop.run) == [None]
+    else:
+        told(one)
+        shop.run()
+        with beside_a_sender(lambda: issue(one), in_time):
+            db.fetch(incident_sql.LOCK)
+
+    assert {document.order_key: document.number for document in Document.objects.all()} == {other: 1, one: 2}
+    assert incidents() == [f"overpaid:{one}"]
+
+
+def test_a_credit_note_waits_for_no_sender_to_an_order_that_has_its_invoice(shop):
+    key = place()
+    shop.run()
+    deliver()
+    refund(key, amount=Decimal(5), reason="a scratch", by="olga", idempotency_key="one")
+    shop.run()
+
+    def issue() -> None:
+        db.run("SET lock_timeout = '3s'")
+        deliver()
+
+    with transaction.atomic():
+        db.fetch(sleeping.AWAKE, {"keys": [key]})
+        assert testing.at_once(issue) == [None]
+
+    assert list(Document.objects.order_by("pk").values_list("kind", flat=True)) == ["invoice", "credit_note"]
+
+
 @contextmanager
-def beside_a_sender(work: Callable[[], object]) -> Iterator[None]:
-    """What the block sends is committed only once `work`, in a thread, has ended or waits for it."""
+def beside_a_sender(work: Callable[[], object], meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """What the block sends is committed only once `work`, in a thread, has ended or waits for it. Then `meanwhile` is called."""
 
     def in_a_thread() -> None:
         work()
@@ -212,6 +262,7 @@ def beside_a_sender(work: Callable[[], object]) -> Iterator[None]:
         yield
         working.start()
         until(lambda: not working.is_alive() or waits(), what="the end of the work, or its wait")
+        meanwhile()
     working.join(60)
     assert not working.is_alive()
 
