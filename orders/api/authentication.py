@@ -1,4 +1,4 @@
-"""Authentication: a token, checked in one query, or else the browser's session with CSRF."""
+"""Authentication: a token, checked in one query, or else the browser's session with CSRF, whose account's rights are read in one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from functools import cache
 from hmac import compare_digest
 from typing import Any, cast
 
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import Group, Permission, User
+from django.contrib.contenttypes.models import ContentType
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy as _lazy
 from knox.auth import TokenAuthentication
@@ -69,7 +70,14 @@ class WholeSession(SessionAuthentication):
     def authenticate(self, request: Any) -> tuple[Any, Any] | None:
         """The session's account; None without a session. Raises SecondFactorNeeded."""
         found = super().authenticate(request)
-        if found is not None and getattr(found[0], "awaits_second_factor", False):
+        if found is None:
+            return None
+        account: Any = found[0]
+        # One that enters the console and awaits a second factor has no groups already. A superuser's rights are not listed.
+        if not account.is_superuser and not hasattr(account, "_group_names"):
+            [(groups, rights)] = db.run(_rights(), {"user": account.pk}, patience=PATIENCE_SECONDS)
+            account._group_names, account._perm_cache = frozenset(groups), set(rights)  # the latter is Django's name
+        if getattr(account, "awaits_second_factor", False):
             raise SecondFactorNeeded
         return found
 
@@ -77,6 +85,20 @@ class WholeSession(SessionAuthentication):
 @cache
 def _columns() -> list[str]:
     return [field.attname for field in User._meta.concrete_fields]
+
+
+@cache
+def _rights() -> str:
+    """The names of an account's groups, and the rights that it has by itself and by its groups, as Django writes them."""
+    groups, rights, kinds = Group._meta.db_table, Permission._meta.db_table, ContentType._meta.db_table
+    of_user, own = User.groups.through._meta.db_table, User.user_permissions.through._meta.db_table
+    of_group = Group.permissions.through._meta.db_table
+    return f"""
+    SELECT ARRAY(SELECT g.name FROM {of_user} m JOIN {groups} g ON g.id = m.group_id WHERE m.user_id = %(user)s),
+           ARRAY(SELECT k.app_label || '.' || p.codename FROM {rights} p JOIN {kinds} k ON k.id = p.content_type_id WHERE p.id IN (
+                 SELECT o.permission_id FROM {own} o WHERE o.user_id = %(user)s UNION ALL
+                 SELECT r.permission_id FROM {of_user} m JOIN {of_group} r ON r.group_id = m.group_id WHERE m.user_id = %(user)s))
+    """  # noqa: S608 - names of our own tables
 
 
 @cache

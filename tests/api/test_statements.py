@@ -6,11 +6,12 @@ import psycopg
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
+from django.test import Client
 
 from orders.models import Product
 from supervision.intake.submission import new_public_id
 from tests.engine import kit
-from tests.shopping import a_product, a_request
+from tests.shopping import a_product, a_request, signed_in
 
 ORDERS = "/api/v1/orders/"
 FEW_LINES = [{"sku": "MUG-BLUE", "quantity": 1}]
@@ -48,6 +49,22 @@ def test_a_key_of_the_clients_own_costs_no_further_statement(customer, statement
 
     assert answer.status_code == 202
     assert len(statements) == 3, statements
+
+
+@pytest.mark.parametrize("second_factor", ["required", "off"])
+def test_a_signed_in_shoppers_rights_and_groups_are_read_in_one_statement(mug, statements, settings, second_factor):
+    settings.CONSOLE_SECOND_FACTOR = second_factor
+    signed_in("ada", "customer")
+    browser = Client()
+    browser.force_login(User.objects.get(username="ada"))
+    statements.clear()
+
+    assert browser.post(ORDERS, a_request(lines=FEW_LINES), "application/json").status_code == 202
+    assert len(statements) == 5, statements  # the session, the account, its rights and groups, the prices, the submission
+    statements.clear()
+
+    assert browser.get(ORDERS).status_code == 200
+    assert len(statements) == 4, statements
 
 
 def test_counting_requests_costs_one_statement_more(customer, throttled, statements):

@@ -90,9 +90,13 @@ def test_an_account_of_a_session_that_is_signed_in_by_half_has_no_right(client, 
 
 @pytest.fixture(params=["cancel_run", "view_run"])
 def clerk(request, db) -> User:
-    """An account with this right, which does not enter the console."""
+    """An account with this right, one by itself and one by a group, which does not enter the console."""
     account = User.objects.create_user("cleo", password=PASSWORD)
-    account.user_permissions.add(Permission.objects.get(content_type__app_label="supervision", codename=request.param))
+    right = Permission.objects.get(content_type__app_label="supervision", codename=request.param)
+    if request.param == "view_run":
+        account.groups.create(name="readers").permissions.add(right)
+    else:
+        account.user_permissions.add(right)
     return account
 
 
