@@ -174,7 +174,7 @@ class OrderDesk(CorrectionPages):
 
 def money(amount: Decimal, currency: str) -> str:
     """An amount in the number format of the active language."""
-    return f"{number_format(amount, formats.decimals(currency), use_l10n=True, force_grouping=True)} {currency}"
+    return f"{number_format(amount, formats.shown(amount, currency), use_l10n=True, force_grouping=True)} {currency}"
 
 
 def _left(order: Order) -> Decimal | None:

@@ -1,17 +1,21 @@
-"""Amounts of money, numbers and dates as the reader's language writes them, by the Unicode CLDR (Babel)."""
+"""Amounts of money, numbers and dates as the reader's language writes them, by the Unicode CLDR (Babel).
+
+But an amount has the decimals that it is charged with. The CLDR leaves out those that no coin has: of the dinar in Serbia and Iraq,
+of the lek in Albania.
+"""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from copy import copy
 from datetime import UTC, datetime
 from decimal import Decimal
 
 from babel import Locale, dates, numbers
-from babel.core import get_global
 from django.conf import settings
 from django.utils import translation
 
-WITHOUT_DECIMALS = sorted(code for code, (digits, *_cash) in get_global("currency_fractions").items() if not digits)  # currencies
+from orders.currencies import decimals
 
 
 def locale() -> Locale:
@@ -26,12 +30,15 @@ def speaking(language: str | None) -> AbstractContextManager[None]:
 
 def money(amount: Decimal | str | int, currency: str = "EUR") -> str:
     """An amount with its currency: €1,234.50; 1.234,50 €; € 1.234,50."""
-    return numbers.format_currency(Decimal(amount), currency, locale=locale())
+    exact, pattern = Decimal(amount), copy(locale().currency_formats["standard"])
+    pattern.frac_prec = (shown(exact, currency),) * 2
+    return numbers.format_currency(exact, currency, pattern, locale(), currency_digits=False)
 
 
-def decimals(currency: str) -> int:
-    """How many decimals amounts of this currency have."""
-    return int(numbers.get_currency_precision(currency))
+def shown(amount: Decimal, currency: str) -> int:
+    """With how many decimals this amount is shown: those of its currency, and more where it has more. It is not rounded."""
+    has = -int(amount.normalize().as_tuple().exponent)
+    return max(decimals(currency), 2 if has == 1 else has)
 
 
 def number(value: Decimal | int | str) -> str:

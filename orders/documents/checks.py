@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orders.formats import WITHOUT_DECIMALS
+from orders.currencies import WITHOUT_DECIMALS
 from supervision.audit.registry import Check, register
 
 # The lines of every document, with their amounts as numbers.
@@ -10,7 +10,7 @@ _LINES = """
 SELECT d.id, d.order_key, d.kind, d.currency, l->>'rate' AS rate, (l->>'amount')::numeric AS amount, (l->>'vat')::numeric AS vat
   FROM orders_document d CROSS JOIN jsonb_array_elements(d.body->'lines') l
 """
-_WHOLE = ", ".join(f"'{code}'" for code in WITHOUT_DECIMALS)
+_WHOLE = ", ".join(f"'{code}'" for code in sorted(WITHOUT_DECIMALS))
 # A notification that still waits issues what is missing.
 _WAITS = """
 SELECT FROM supervision_notification n

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
-from orders.formats import decimals
+from orders.currencies import decimals
 
 CENT = Decimal("0.01")
 Line = dict[str, Any]  # sku, name, quantity, unit_price, amount, rate, vat: JSON values, amounts as text

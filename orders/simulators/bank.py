@@ -17,7 +17,11 @@ from orders.simulators.payment import Payment
 from orders.simulators.web import Answer, Request
 
 HTML = "text/html; charset=utf-8"
-WHOLE = frozenset({"bif", "clp", "djf", "gnf", "jpy", "kmf", "krw", "mga", "pyg", "rwf", "ugx", "vnd", "vuv", "xaf", "xof", "xpf"})
+# The decimals of an intent's amount; two, if the currency is not among these.
+DECIMALS = {
+    **dict.fromkeys(["bif", "clp", "djf", "gnf", "jpy", "kmf", "krw", "mga", "pyg", "rwf", "vnd", "vuv", "xaf", "xof", "xpf"], 0),
+    **dict.fromkeys(["bhd", "jod", "kwd", "omr", "tnd"], 3),
+}
 
 
 def answer(payment: Payment, request: Request) -> Answer:
@@ -53,6 +57,6 @@ def _way_back(intent: JSON) -> str:
 def _page(status: int, intent: JSON | None) -> Answer:
     facts: JSON = {"intent": intent, "asks": intent is not None and intent["status"] == ACTION}
     if intent is not None:
-        facts["amount"] = str(intent["amount"]) if intent["currency"] in WHOLE else f"{Decimal(intent['amount']) / 100:.2f}"
+        facts["amount"] = str(Decimal(intent["amount"]).scaleb(-DECIMALS.get(intent["currency"], 2)))
         facts["currency"] = intent["currency"].upper()
     return Answer(status, render_to_string("orders/simulators/bank.html", facts).encode(), content_type=HTML)

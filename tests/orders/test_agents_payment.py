@@ -339,6 +339,8 @@ def test_two_workers_at_once_charge_an_order_once(services, step, order):
         ("5", "UGX", 500),
         ("5.00", "ISK", 500),
         ("5.50", "HUF", 550),
+        ("12.50", "RSD", 1250),
+        ("12", "MGA", 12),
         ("5.50", "TWD", 550),
     ],
 )

@@ -190,7 +190,8 @@ def test_each_year_begins_with_one(shop, delivered):
     [
         *[("122.00", "EUR", "22", "22.00"), ("12.90", "EUR", "22", "2.33"), ("0.01", "EUR", "22", "0.00"), ("25.80", "EUR", "0", "0.00")],
         *[("10.50", "EUR", "5", "0.50"), ("1000", "JPY", "10", "91.00"), ("99", "JPY", "10", "9.00"), ("12.90", "KWD", "22", "2.33")],
-        ("12.50", "RSD", "20", "2.08"),  # a price that is not whole is charged, and its VAT is not whole either
+        *[("1000", "RSD", "20", "166.67"), ("12.50", "ALL", "20", "2.08")],
+        ("12.50", "JPY", "20", "2.08"),  # a price that is not whole has no whole VAT either
     ],
 )
 def test_vat_is_included_and_rounded_half_up(amount, currency, rate, expected):

@@ -37,8 +37,8 @@ def post(simulators: Simulators, path: str, **form):
     return simulators.http.post(f"{simulators.url}/v1/{path}", data=form, headers=KEY)
 
 
-def ask(simulators: Simulators, order: str) -> dict:
-    made = post(simulators, "payment_intents", amount="2580", currency="eur", **{"metadata[order]": order}).json()
+def ask(simulators: Simulators, order: str, amount: str = "2580", currency: str = "eur") -> dict:
+    made = post(simulators, "payment_intents", amount=amount, currency=currency, **{"metadata[order]": order}).json()
     answer = post(simulators, f"payment_intents/{made['id']}/confirm", payment_method=SECOND_FACTOR, return_url="http://shop.example/o/")
     assert answer.status_code == 200
     return answer.json()
@@ -85,6 +85,11 @@ def test_a_payment_that_was_cancelled_meanwhile_can_not_be_confirmed(simulators,
 
     assert simulators.answer_bank(page_of(waiting)) == 409
     assert simulators.charged(order) == 0
+
+
+@pytest.mark.parametrize(("units", "currency", "said"), [("12900", "kwd", "12.900 KWD"), ("500", "ugx", "5.00 UGX"), ("9", "jpy", "9 JPY")])
+def test_the_page_says_the_amount_that_is_charged(simulators, order, units, currency, said):
+    assert said in simulators.http.get(page_of(ask(simulators, order, units, currency))).text
 
 
 def test_the_page_of_an_unknown_payment_says_so(simulators):
