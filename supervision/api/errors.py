@@ -54,7 +54,7 @@ class PreconditionFailed(exceptions.APIException):
     default_code = "precondition_failed"
 
 
-_PROVE_AGAIN = gettext_lazy("This moves money, and it was long ago that this session was proved. Prove it again in the console.")
+_PROVE_AGAIN = gettext_lazy("This moves money, and it was long ago that this session was proved. Sign out and in again.")
 _BY_STATUS = {400: "unreadable_request", 403: "permission_denied", 404: "not_found", 500: "internal_error"}
 
 

@@ -211,6 +211,21 @@ def test_the_api_refuses_an_old_session_and_asks_no_token(olga: User) -> None:
     assert (taken.status_code, console.state(second)) == (202, "Processing")
 
 
+@pytest.mark.parametrize("enters", [True, False])
+def test_the_api_asks_for_a_proof_that_also_an_account_without_the_console_can_give(enters: bool) -> None:
+    account = console.person("cleo", "operator", staff=enters)
+    order, client = _failed(), made_stale(account)
+    skip = (f"/api/v1/orders/{order.public_id}/skip/", {"reason": "r"}, "application/json")
+
+    said = client.post(*skip, headers={"Idempotency-Key": "k"}).json()
+    assert (client.get("/admin/").status_code == 200) is enters
+    assert (said["code"], said["detail"].rpartition(". ")[2]) == ("proof_needed", "Sign out and in again.")
+    client.post("/accounts/logout/")
+    client.post("/accounts/login/", {"username": "cleo", "password": PASSWORD})
+
+    assert client.post(*skip, headers={"Idempotency-Key": "k"}).status_code == 202
+
+
 def test_an_open_browser_that_guesses_the_password_is_stopped(olga: User) -> None:
     order, client = _failed(), made_stale(olga)
     client.cookies.pop("known-browser", None)

@@ -33,7 +33,7 @@ PROBLEMS: dict[str, Problem] = {
     "not_permitted": Problem(403, "olga may not refund.", "Use an account with this right.", r"(?!list_|get_)\w+"),
     "token_reads_only": Problem(403, "This token may only read. Make one with another scope.", "Use a token whose scope is not `read`."),
     "proof_needed": Problem(
-        403, "This moves money, and it was long ago that this session was proved.", "Prove it again in the console, or use a token."
+        403, "This moves money, and it was long ago that this session was proved.", "Sign out and in again, or use a token with this right."
     ),
     "second_factor_needed": Problem(403, "This session has not passed a second factor.", "Pass it in the browser, or use a token."),
     "not_found": Problem(404, "There is nothing here, or it is not yours to see.", "Check the id, the account, and the final slash."),
