@@ -21,8 +21,9 @@ from django.utils.module_loading import autodiscover_modules
 from django.utils.timezone import now
 from django_celery_beat.models import PeriodicTask
 from kombu.utils.url import maybe_sanitize_url
+from psycopg.errors import InvalidSchemaName, UndefinedFunction, UndefinedTable
 
-from supervision import celery, conf
+from supervision import conf
 from supervision.models import Alert, Incident
 from supervision.postgres import advice, db, fitness, pooling
 from supervision.runtime.humanize import utc
@@ -247,11 +248,10 @@ def broker() -> Iterator[Finding]:
             link.ensure_connection(max_retries=1, interval_start=0, interval_step=0, timeout=5)
             refusal = getattr(link.default_channel, "refusal", str)()
         except Exception as problem:
-            text = f"{address}: {first_line(problem)}"
             todo = "start the broker, or set CELERY_BROKER_URL (amqp://, redis:// or pgmq://)"
-            if celery.broker_is_pgmq() and "pgmq" in text.partition(": ")[2]:
+            if isinstance(problem, InvalidSchemaName | UndefinedTable | UndefinedFunction):
                 todo = "manage.py migrate: it installs PGMQ in the database that CELERY_BROKER_URL names"
-            yield Finding("broker", Level.FAIL, text, todo)
+            yield Finding("broker", Level.FAIL, f"{address}: {first_line(problem)}", todo)
             return
     if refusal:
         todo = "end its alarm, or start it again; orders wait until then"

@@ -1,10 +1,11 @@
-"""The doctor says that a broker answers and takes no messages. The servers are the tests' own, because all of their users meet it."""
+"""The doctor says what a broker lacks, or that it answers and takes no messages. The servers are the tests' own: all users meet it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 from redis import Redis
 
@@ -14,6 +15,7 @@ from supervision.operations import doctor
 from supervision.operations.doctor import Finding, Level
 from supervision.transports import rabbitmq
 from tests import services
+from tests.commands.test_command_line import database_url
 from tests.support.relay import Relay
 from tests.support.shop import until
 
@@ -79,3 +81,25 @@ def test_a_full_redis_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert "takes no messages: " in full.message
         assert "maxmemory" in full.message
         assert examined(url, monkeypatch).level is Level.OK
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("installed", [False, True])
+def test_a_database_without_pgmq_is_told_from_one_whose_pgmq_a_role_may_not_use(installed: bool, monkeypatch: pytest.MonkeyPatch):
+    """Both errors say `pgmq`, in the language of the server."""
+    options = doctor.current_app.conf.broker_transport_options
+    with psycopg.connect(database_url("postgres"), autocommit=True) as server:
+        server.execute("CREATE DATABASE sas_no_pgmq")
+        try:
+            if installed:
+                with psycopg.connect(database_url("sas_no_pgmq")) as there:
+                    there.execute("CREATE SCHEMA pgmq")
+            there_as = f"{database_url('sas_no_pgmq')}?options=-crole%3Dpg_monitor"
+            doctor.current_app.conf.broker_transport_options = {"conn_string": there_as, "pool_timeout": 5}
+            finding = examined("pgmq://", monkeypatch)
+        finally:
+            doctor.current_app.conf.broker_transport_options = options
+            server.execute("DROP DATABASE sas_no_pgmq WITH (FORCE)")
+
+    assert (finding.level, "pgmq" in finding.message) == (Level.FAIL, True)
+    assert ("manage.py migrate" in finding.advice) is not installed
