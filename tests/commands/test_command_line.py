@@ -81,7 +81,7 @@ def test_a_server_that_refuses_the_connection_is_not_said_to_be_away():
     [told] = run("orders", DATABASE_URL=url).stderr.splitlines()[-1:]
     doctor = run("doctor", DATABASE_URL=url).stdout
 
-    assert 'says database "never_made" does not exist: the server runs and refuses this connection' in told
+    assert re.search(r"/never_made says .*never_made.*: the server runs and refuses this connection", told)
     assert "no database is running" not in told
     [finding] = [line for line in doctor.splitlines() if line.startswith("fail  database:")]
     assert finding.endswith(advice.ANSWERED)

@@ -123,7 +123,7 @@ def test_an_order_whose_invoice_cannot_be_issued_keeps_no_other_waiting_and_is_t
     assert numbers() == [1, 2, 3, 4]
     [left] = Notification.objects.filter(delivered_at__isnull=True, kind=accounting.ISSUE_INVOICES)
     assert left.payload == {"runs": [runs[2]]}
-    assert "overflow" in left.last_error
+    assert "numeric" in left.last_error
 
     Notification.objects.filter(pk=left.pk).update(created_at=timezone.now() - timedelta(hours=1))
     assert incidents() == [f"delivery_failed:{accounting.ISSUE_INVOICES}"]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connection, transaction
+from psycopg.errors import InsufficientPrivilege
 
 from sasproject import database_roles
 from sasproject.database import SESSION
@@ -40,7 +41,7 @@ def denied(role: str, statement: str) -> bool:
             execute(statement)
             transaction.set_rollback(True)
     except DatabaseError as error:
-        if not re.search("permission denied|must be owner", str(error)):
+        if not isinstance(error.__cause__, InsufficientPrivilege):
             raise
         return True
     return False

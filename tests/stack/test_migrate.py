@@ -61,7 +61,7 @@ def test_rows_of_other_programs_get_the_shops_workflow_from_the_shop_and_none_fr
 
     assert manage(url, "migrate", "orders", "0001").returncode == 0
 
-    with pytest.raises(psycopg.errors.NotNullViolation, match='"workflow"'):
+    with pytest.raises(psycopg.errors.NotNullViolation, match="workflow"):
         answer(url, insert)
     assert manage(url, "migrate").returncode == 0
     assert answer(url, insert) == "fulfil-order"
