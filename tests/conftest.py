@@ -108,16 +108,15 @@ def django_db_setup(django_db_setup: None, django_db_keepdb: bool, django_db_blo
 @pytest.fixture
 def amqp_url() -> Iterator[str]:
     """The URL of RabbitMQ, with a virtual host for this test alone where possible."""
-    services.require_service("RabbitMQ", services.listens(services.AMQP_URL), "set TEST_AMQP_URL or start it on port 5672")
     with services.own_vhost() as url:
         yield url
 
 
 @pytest.fixture
-def redis_url() -> str:
-    """The URL of Redis or Valkey."""
-    services.require_service("Redis", services.listens(services.REDIS_URL), "set TEST_REDIS_URL or start it on port 6379")
-    return services.REDIS_URL
+def redis_url() -> Iterator[str]:
+    """The URL of Redis or Valkey, with a database for this test alone."""
+    with services.own_redis() as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

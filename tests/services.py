@@ -48,13 +48,14 @@ def chromium() -> str | None:
 
 def require_rabbitmqctl() -> None:
     """Return if this user may administer the RabbitMQ of the tests; else skip with the reason, or fail with REQUIRE_SERVICES=1."""
-    require_service("RabbitMQ", listens(AMQP_URL), "start it on port 5672")
+    require_service("RabbitMQ", listens(AMQP_URL), "set TEST_AMQP_URL or start it on port 5672")
     require_service("rabbitmqctl", _rabbitmqctl("list_vhosts"), "it has to be in PATH, and this user has to be allowed to use it")
 
 
 @contextmanager
 def own_vhost() -> Iterator[str]:
-    """A RabbitMQ URL with a new virtual host if we may create one, else with the shared one."""
+    """A URL of RabbitMQ, which is required, with a new virtual host if we may create one, else with the shared one."""
+    require_service("RabbitMQ", listens(AMQP_URL), "set TEST_AMQP_URL or start it on port 5672")
     url = urlsplit(AMQP_URL)._replace(path=f"/test-{uuid.uuid4().hex[:8]}").geturl()
     if not add_vhost(url):
         yield AMQP_URL
@@ -83,7 +84,8 @@ def _rabbitmqctl(*arguments: str) -> bool:
 
 @contextmanager
 def own_redis() -> Iterator[str]:
-    """A Redis URL with a numbered database of its own, empty before and after."""
+    """A URL of Redis or Valkey, which is required, with a numbered database of its own, empty before and after."""
+    require_service("Redis", listens(REDIS_URL), "set TEST_REDIS_URL or start it on port 6379")
     beside = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))  # parallel tests need different databases
     url = urlsplit(REDIS_URL)._replace(path=f"/{11 + beside % 5}").geturl()
     client = redis.Redis.from_url(url)

@@ -18,11 +18,9 @@ def shop_on_each_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest
         with open_shop("pgmq://", directory) as shop:
             yield shop
     elif request.param == "amqp":
-        services.require_service("RabbitMQ", services.listens(services.AMQP_URL), "start it on port 5672")
         with services.own_vhost() as url, open_shop(url, directory, SUPERVISION_LOCAL_PICKUP="0") as shop:
             yield shop
     else:
-        services.require_service("Redis", services.listens(services.REDIS_URL), "start it on port 6379")
         with services.own_redis() as url, open_shop(url, directory) as shop:
             yield shop
 

@@ -43,8 +43,7 @@ def brokers(request, out):
         if name == "amqp":
             url = request.getfixturevalue("rabbit")
         elif name == "redis":
-            request.getfixturevalue("redis_url")
-            url = request.getfixturevalue("own_redis")
+            url = request.getfixturevalue("redis_url")
         else:
             install_pgmq("default")
             use("pgmq://")
@@ -60,14 +59,7 @@ def brokers(request, out):
 @pytest.fixture(scope="module")
 def rabbit():
     """One virtual host for all these tests, because making one takes longer than most of them."""
-    services.require_service("RabbitMQ", services.listens(services.AMQP_URL), "set TEST_AMQP_URL or start it on port 5672")
     with services.own_vhost() as url:
-        yield url
-
-
-@pytest.fixture
-def own_redis():
-    with services.own_redis() as url:
         yield url
 
 

@@ -33,7 +33,6 @@ class Entry:
 @pytest.fixture
 def broker(monkeypatch):
     """The relay before RabbitMQ, the URL through it, and a function that counts the messages which came through."""
-    services.require_service("RabbitMQ", services.listens(services.AMQP_URL), "start it on port 5672")
     monkeypatch.setattr(rabbitmq, "PROVEN_SECONDS", 0.0)  # before every message
     monkeypatch.setattr(rabbitmq, "ANSWER_SECONDS", 1.0)
     with services.own_vhost() as url:
