@@ -165,12 +165,12 @@ def _but_marks(headers: Any) -> Any:
     return {name: value for name, value in headers.items() if name not in ("redelivered", "x-delivery-count", "x-death")}
 
 
-def hex_dump(body: bytes, width: int = 16) -> str:
+def hex_dump(body: bytes) -> str:
     """Offset, digits and printable characters, as `xxd` shows them."""
     lines = []
-    for start in range(0, len(body), width):
-        row = body[start : start + width]
+    for start in range(0, len(body), 16):
+        row = body[start : start + 16]
         digits = " ".join(f"{byte:02x}" for byte in row)
         printable = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
-        lines.append(f"{start:06x}  {digits:<{width * 3}} {printable}")
+        lines.append(f"{start:06x}  {digits:<48} {printable}")
     return "\n".join(lines)

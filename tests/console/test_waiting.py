@@ -257,11 +257,11 @@ def resource(name: str = "alpha", **fields: Any) -> Resource:
     return row
 
 
-def take_slots(name: str, count: int, *, left: int = 60) -> None:
+def take_slots(name: str, count: int) -> None:
     now = timezone.now()
     for n in range(count):
         Slot.objects.create(
-            resource=name, run_id=10_000 + n, direction="do", position=0, attempt=1, holder="test", until=now + timedelta(seconds=left)
+            resource=name, run_id=10_000 + n, direction="do", position=0, attempt=1, holder="test", until=now + timedelta(seconds=60)
         )
 
 

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.usefixtures("engine")
 down = kit.raising(TransientFailure("connection refused"))
 
 
-def the_breaker(name="beta"):
-    return Resource.objects.get(name=name)
+def the_breaker():
+    return Resource.objects.get(name="beta")
 
 
 def cool_down_passes(name="beta"):

@@ -16,16 +16,11 @@ from tests.support.history import rewrite
 pytestmark = pytest.mark.usefixtures("engine")
 
 
-def put_the_clock_back(hours: int = 1) -> None:
-    """Make the rows look as if the database's clock had been ahead by this many hours and was then corrected."""
-    ahead = [hours]
-    kit.fetch(
-        "UPDATE supervision_stepstate"
-        " SET complete_by = complete_by + %s * interval '1 hour', started_at = started_at + %s * interval '1 hour'",
-        ahead * 2,
-    )
-    rewrite("UPDATE supervision_stepevent SET at = at + %s * interval '1 hour'", ahead)
-    kit.fetch("UPDATE supervision_leaderlease SET expires_at = expires_at + %s * interval '1 hour'", ahead)
+def put_the_clock_back() -> None:
+    """Make the rows look as if the database's clock had been ahead by an hour and was then corrected."""
+    kit.fetch("UPDATE supervision_stepstate SET complete_by = complete_by + interval '1 hour', started_at = started_at + interval '1 hour'")
+    rewrite("UPDATE supervision_stepevent SET at = at + interval '1 hour'")
+    kit.fetch("UPDATE supervision_leaderlease SET expires_at = expires_at + interval '1 hour'")
 
 
 def test_a_step_claimed_by_a_clock_that_ran_ahead_is_recovered_at_the_next_sweep():

@@ -27,10 +27,10 @@ def forgetful() -> Iterator[None]:
     del toy.ALPHA.key_ttl
 
 
-def of_unknown_effect(workflow: str = "toy") -> str:
+def of_unknown_effect() -> str:
     """An order whose first attempt got no answer; the service works again."""
     toy.ALPHA.on_perform = unanswered
-    key = submit(workflow, {"n": 1})
+    key = submit("toy", {"n": 1})
     run_until_idle()
     toy.ALPHA.on_perform = None
     assert step(key, "alpha-step").effect == "unknown"

@@ -61,14 +61,14 @@ def waiting() -> list[str]:
     return list(JournalEntry.objects.filter(written_at=None, failed_at=None).order_by("pk").values_list("event_id", flat=True))
 
 
-def lapse(key: str = KEY) -> None:
+def lapse() -> None:
     """Let the writer's lease expire."""
-    fetch("UPDATE supervision_writerlease SET until = now() - interval '1 ms' WHERE key = %s", [key])
+    fetch("UPDATE supervision_writerlease SET until = now() - interval '1 ms' WHERE key = %s", [KEY])
 
 
-def yesterday(kind: str = "sold") -> None:
+def yesterday() -> None:
     """Make the open file one that was begun yesterday."""
-    fetch("UPDATE supervision_journalfile SET opened_at = opened_at - interval '1 day' WHERE event_type = %s AND closed_at IS NULL", [kind])
+    fetch("UPDATE supervision_journalfile SET opened_at = opened_at - interval '1 day' WHERE event_type = 'sold' AND closed_at IS NULL")
 
 
 class Processes:

@@ -74,10 +74,10 @@ def apply(mutation: Mutation, root: Path, number: int) -> Original:
 
 
 @functools.cache
-def places_of_tests(root: Path = ROOT) -> dict[str, list[str]]:
+def places_of_tests() -> dict[str, list[str]]:
     """The node ids of each test, without parameters."""
     places: dict[str, list[str]] = {}
-    for path in sorted((root / "tests").rglob("test_*.py")):
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for name in DEFINITION.findall(path.read_text()):
-            places.setdefault(name, []).append(f"{path.relative_to(root)}::{name}")
+            places.setdefault(name, []).append(f"{path.relative_to(ROOT)}::{name}")
     return places

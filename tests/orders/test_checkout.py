@@ -26,9 +26,9 @@ def fields_of(html: str) -> dict[str, str]:
     return {name: unescape(value) for name, value in pairs}
 
 
-def a_checkout(client: Client, quantity: int = 2) -> dict[str, str]:
+def a_checkout(client: Client) -> dict[str, str]:
     """A visitor with mugs in the cart, and the data of a filled-in checkout form."""
-    client.post("/cart/MUG-BLUE/add/", {"quantity": quantity})
+    client.post("/cart/MUG-BLUE/add/", {"quantity": 2})
     return FILLED_IN | fields_of(client.get("/checkout/").text)
 
 

@@ -43,8 +43,8 @@ def _text(session: Session) -> str:
     return json.dumps(session.get_decoded(), ensure_ascii=False).lower()
 
 
-def in_files(folder: Path, canaries: Collection[str] = CANARIES) -> Iterator[str]:
+def in_files(folder: Path) -> Iterator[str]:
     """The files below this folder that have one of the canaries."""
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and any(word.encode() in path.read_bytes().lower() for word in canaries):
+        if path.is_file() and any(word.encode() in path.read_bytes().lower() for word in CANARIES):
             yield path.name
