@@ -16,7 +16,7 @@ from django.test import Client
 from supervision import testing
 from tests.support import console_pages
 from tests.support.axe import LOOKS, WIDE, findings, looking
-from tests.support.console import person
+from tests.support.console import PASSWORD, person
 from tests.support.soak import sized
 
 pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
@@ -56,10 +56,10 @@ def covering(pages: dict[str, set[tuple[Any, ...]]]) -> list[str]:
     return chosen
 
 
-def sign_in(page: Any) -> None:
+def sign_in(page: Any, name: str = "olga", password: str = PASSWORD) -> None:
     page.goto("/admin/login/?next=/admin/")
-    page.fill("[name=username]", "olga")
-    page.fill("[name=password]", "a password for tests")
+    page.fill("[name=username]", name)
+    page.fill("[name=password]", password)
     page.click("[type=submit]")
     page.wait_for_url("**/admin/")
 

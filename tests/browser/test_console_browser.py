@@ -16,6 +16,7 @@ from supervision.incidents import pulse
 from supervision.jobs import steering, working
 from supervision.models import Alert, Job, Resource
 from supervision.operations import operator_verbs, pauses
+from tests.browser.test_console_axe import sign_in
 from tests.support.console import ATTACK, fail, person, place
 
 pytestmark = [
@@ -42,11 +43,7 @@ def open_console(chromium: Any, live_server: Any) -> Iterator[Open]:
         page = context.new_page()
         page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
         page.on("request", lambda request: request.url.startswith((live_server.url, "data:")) or complaints.append(request.url))
-        page.goto("/admin/login/?next=/admin/")
-        page.fill("[name=username]", "olga")
-        page.fill("[name=password]", "a password for tests")
-        page.click("[type=submit]")
-        page.wait_for_url("**/admin/")
+        sign_in(page)
         return page
 
     with testing.quiet():

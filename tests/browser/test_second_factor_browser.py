@@ -15,13 +15,13 @@ from supervision import testing
 from tests.browser.test_console_browser import DESK, PHONE
 from tests.support import console
 from tests.support.axe import findings
+from tests.support.console import PASSWORD
 
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.django_db(transaction=True),
     pytest.mark.filterwarnings("ignore:No directory at"),
 ]
-PASSWORD = "a password for tests"
 Open = Callable[..., Any]
 
 

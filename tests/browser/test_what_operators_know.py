@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.browser.test_console_axe import sign_in
 from tests.browser.test_storefront_browser import PATIENCE, expect
+from tests.support.console import PASSWORD
 from tests.support.requests import ADDRESS
 from tests.support.shop import Shop, open_shop, until
 
@@ -20,7 +22,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 ORDERS = "/admin/orders/order/"
 DECLINED = "pm_card_visa_chargeDeclined"
 WHY = "the bank has called"
-PASSWORD = "a password for tests"
 NOWHERE = {**ADDRESS, "postal_code": "00000"}  # the carrier does not serve it: the order stops after its charge
 
 
@@ -55,11 +56,7 @@ def signed_in(chromium: Any, shop: Shop, name: str, password: str) -> Any:
     context = chromium.new_context(base_url=shop.url, viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
     context.set_default_timeout(PATIENCE)
     page = context.new_page()
-    page.goto("/admin/login/?next=/admin/")
-    page.fill("[name=username]", name)
-    page.fill("[name=password]", password)
-    page.click("[type=submit]")
-    page.wait_for_url("**/admin/")
+    sign_in(page, name, password)
     return page
 
 
@@ -85,39 +82,6 @@ def test_failures_are_grouped_by_cause(desk: Any, shop: Shop, refused: list[str]
 
     expect(desk.locator(".sc-cause")).to_have_count(1)
     expect(desk.get_by_role("link", name=re.compile(r"^4 orders"))).to_be_visible()
-
-
-@pytest.mark.parametrize(
-    ("query", "found"),
-    [
-        ("error_code=card_declined", 4),
-        ("error_text=declined", 4),
-        ("step=charge-payment", 4),
-        ("email=refused1@example.com", 1),
-        ("min_total=20&process_state=Error", 4),
-        ("min_total=26&process_state=Error", 0),
-        ("created_after=2020-01-01&process_state=Error", 4),
-        ("created_before=2020-01-01", 0),
-        ("customer=Ada", 6),
-    ],
-)
-def test_lists_are_filtered_by_what_operators_know(desk: Any, refused: list[str], sent: list[str], query: str, found: int) -> None:
-    desk.goto(f"{ORDERS}?{query}")
-
-    assert listed(desk) == found
-
-
-@pytest.mark.nightly
-def test_one_field_searches_name_mail_and_tracking_number(desk: Any, shop: Shop, sent: list[str]) -> None:
-    look = "from orders.agents import parcel_news; parcel_news.turn(); parcel_news.turn()"  # what beat does every minute
-    shop.manage("shell", "-v", "0", "-c", look)
-    [[tracking]] = until(lambda: shop.rows("SELECT tracking_number FROM orders_parcel WHERE order_key = %s", sent[0]))
-    for term in ("sent0@example.com", tracking):
-        desk.goto(ORDERS)
-        desk.locator("#searchbar").fill(term)
-        desk.keyboard.press("Enter")
-        expect(desk.get_by_text("Understood as")).to_be_visible()
-        assert listed(desk) == 1
 
 
 def test_a_view_is_saved_and_a_list_is_a_file(desk: Any, refused: list[str]) -> None:
@@ -166,17 +130,6 @@ def test_each_attempt_shows_its_request_and_answer(desk: Any, shop: Shop, refuse
     said = desk.locator(".sc-said[open]")
     expect(said).to_contain_text("generic_decline")
     assert DECLINED not in said.inner_text()
-
-
-def test_an_order_has_notes_and_an_owner(desk: Any, shop: Shop, refused: list[str]) -> None:
-    open_order(desk, shop, refused[0])
-    desk.get_by_role("textbox", name="Note").fill("the customer wrote to us")
-    desk.get_by_role("button", name="Add the note").click()
-    expect(desk.get_by_text("the customer wrote to us")).to_be_visible()
-    desk.get_by_role("combobox", name="Owner").select_option("bob")
-    desk.get_by_role("button", name="Hand over").click()
-
-    expect(desk.get_by_text("bob looks after it.")).to_be_visible()
 
 
 def test_a_part_of_the_money_goes_back_and_the_mail_is_sent_again(desk: Any, shop: Shop, sent: list[str]) -> None:

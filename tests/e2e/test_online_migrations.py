@@ -10,6 +10,7 @@ import pytest
 
 from chaos.migrations import AFTERWARDS, make_old, migrations
 from chaos.shop import scratch_database
+from tests.support.migrating import probing
 
 pytestmark = pytest.mark.timeout(1200)
 PROBE = """
@@ -46,16 +47,11 @@ def drilled(tmp_path: Path, *, bad: bool = False, most_ms: float = HOURS) -> tup
     """Run the drill on few rows; returns its rows by migration and what is wrong. bad: with bad migrations among them."""
     environ = {}
     if bad:
-        directory = tmp_path / "probe" / "migrations"
-        directory.mkdir(parents=True)
-        (tmp_path / "probe" / "__init__.py").touch()
-        (directory / "__init__.py").touch()
-        after = ""
+        written, after = {}, ""
         for name, sql, _said in BAD:
-            (directory / f"{name}.py").write_text(PROBE.format(sql=sql, after=after))
+            written[name] = PROBE.format(sql=sql, after=after)
             after = f"('probe', '{name}')"
-        (tmp_path / "probed.py").write_text("from sasproject.settings import *\nINSTALLED_APPS = [*INSTALLED_APPS, 'probe']\n")
-        environ = {"DJANGO_SETTINGS_MODULE": "probed", "PYTHONPATH": str(tmp_path)}
+        environ = probing(tmp_path, written)
     with scratch_database() as url:
         assert make_old(url, 3000, silent) == 300
         _figures, wrong = migrations(url, tmp_path, rate=20, say=silent, calm=0.5, most_ms=most_ms, **environ)

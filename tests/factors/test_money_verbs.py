@@ -24,12 +24,13 @@ from supervision.models import Approval, Job
 from supervision.operations import operator_verbs
 from tests.approvals.conftest import bob, olga, shop, store_database, tuned
 from tests.approvals.kit import ask
+from tests.approvals.test_doors import _charged, _failed
 from tests.shopping import a_client
 from tests.support import console
+from tests.support.console import PASSWORD
 
 __all__ = ["bob", "olga", "shop", "store_database", "tuned"]
 pytestmark = pytest.mark.usefixtures("shop", "no_limit")
-PASSWORD = "a password for tests"
 WHY = 'the customer has <called> & "agreed"\nto it'
 
 
@@ -39,22 +40,14 @@ def no_limit(shop: None, tuned: Any) -> None:
     tuned(APPROVAL_ABOVE={})
 
 
-def made_stale(account: User, client: Client | None = None) -> Client:
+def made_stale(account: User) -> Client:
     """A browser in which this account signed in long ago."""
-    client = client or Client()
+    client = Client()
     client.force_login(account)
     session = client.session
     session["proved"] = [session["proved"][0] - 901, False]
     session.save()
     return client
-
-
-def _failed() -> Order:
-    return console.fail()[0]
-
-
-def _charged() -> Order:
-    return console.fail(at="book-shipment")[0]
 
 
 def _unknown() -> Order:

@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from orders.models import Product
 from tests.shopping import PASSWORD
 from tests.support.people import no_hints, operator, viewer
+from tests.support.requests import StepOfOrder
 from tests.support.silent_names import silent
 
 __all__ = ["no_hints", "operator", "silent", "viewer"]
@@ -26,3 +27,9 @@ def ada(db: None) -> User:
 @pytest.fixture
 def bob(db: None) -> User:
     return User.objects.create_user("bob", "bob@example.com", PASSWORD)
+
+
+@pytest.fixture
+def step(order: str) -> StepOfOrder:
+    """The charge of an order, for calls of the payment agent."""
+    return StepOfOrder(order, "charge-payment", seconds=4)

@@ -17,11 +17,6 @@ LOST = ["error_after_effect", "timeout_after_effect", "reset_after_effect"]
 agent = PaymentAgent()
 
 
-@pytest.fixture
-def step(order) -> StepOfOrder:
-    return StepOfOrder(order, "charge-payment", seconds=4)
-
-
 def operations(services, order) -> list[tuple[str, bool]]:
     return [(entry["operation"], entry["effect"]) for entry in services.ledger("payment", order)]
 

@@ -12,16 +12,10 @@ from orders.agents.payment import PaymentAgent
 from orders.gateways import http
 from supervision import OutcomeUnknown, TransientFailure
 from supervision.runtime import names
-from tests.support.requests import StepOfOrder
 from tests.support.tls import Authority, door
 
 TOTAL = 2580
 agent = PaymentAgent()
-
-
-@pytest.fixture
-def step(order) -> StepOfOrder:
-    return StepOfOrder(order, "charge-payment", seconds=4)
 
 
 @pytest.mark.parametrize("proxy", ["", "http://proxy.example:3128"])

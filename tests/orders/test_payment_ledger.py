@@ -12,15 +12,9 @@ from orders.agents.payment import PaymentAgent
 from orders.agents.payment_calls import listing
 from supervision import EffectOutcome, PermanentFailure, TransientFailure
 from supervision.states import ATTEMPTS_PER_EPOCH
-from tests.support.requests import StepOfOrder
 
 TOTAL = 2580
 agent = PaymentAgent()
-
-
-@pytest.fixture
-def step(order) -> StepOfOrder:
-    return StepOfOrder(order, "charge-payment", seconds=4)
 
 
 def test_the_ledger_tells_what_was_charged_and_given_back(services, step, order):

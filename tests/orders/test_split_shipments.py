@@ -20,7 +20,7 @@ from supervision.operations import archive
 from supervision.testkit.run import Run
 from tests.shopping import ADDRESS, a_product, a_request, place, signed_in
 from tests.support.console import page
-from tests.support.parcels import event, state, tell
+from tests.support.parcels import event, parcels, state, tell
 from tests.support.simulators import CARRIER_SECRET
 
 LINES = [{"sku": "MUG-BLUE", "quantity": 2}, {"sku": "PLANT", "quantity": 1}, {"sku": "TOTE", "quantity": 1}]
@@ -46,12 +46,6 @@ def parcel(key: str, index: int) -> Run:
 
 def key_of(key: str, index: int) -> str:
     return testing.step(parcel(key, index).key, "book-shipment").idempotency_key
-
-
-def parcels(key: str) -> list[dict]:
-    view = order_view(key)
-    assert view is not None
-    return answer(view)["parcels"]
 
 
 def booked(services, key: str) -> list[dict]:

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from django.db.migrations.loader import MigrationLoader
 
-from tests.support.migrating import answer, manage
+from tests.support.migrating import answer, manage, probing
 
 TABLES = "SELECT count(*) FROM pg_class WHERE relname ~ '^(supervision|orders)_' AND relkind = 'r'"
 OURS = ("supervision", "orders")
@@ -95,19 +95,14 @@ def test_the_initial_migrations_can_be_undone(url: str):
 
 
 def test_a_lock_that_is_not_free_is_tried_again_and_holds_nothing_up(url: str, tmp_path: Path):
-    directory = tmp_path / "probe" / "migrations"
-    directory.mkdir(parents=True)
-    (tmp_path / "probe" / "__init__.py").touch()
-    (directory / "__init__.py").touch()
-    (tmp_path / "probed.py").write_text("from sasproject.settings import *\nINSTALLED_APPS = [*INSTALLED_APPS, 'probe']\n")
     waits = "CREATE TABLE probe_{} AS SELECT current_setting('lock_timeout') AS waits"
-    names = ("0001_atomic", "0002_concurrent", "0003_locking")
-    for name, atomic, sql in zip(
-        names, (True, False, True), (waits.format("a"), waits.format("b"), "ALTER TABLE orders_order ADD COLUMN probe int"), strict=True
-    ):
-        after = "" if name == names[0] else f"('probe', '{names[names.index(name) - 1]}')"
-        (directory / f"{name}.py").write_text(PROBE.format(atomic=atomic, after=after, sql=sql))
-    settings = {"DJANGO_SETTINGS_MODULE": "probed", "PYTHONPATH": str(tmp_path)}
+    add = "ALTER TABLE orders_order ADD COLUMN probe int"
+    migrations = {
+        "0001_atomic": PROBE.format(atomic=True, after="", sql=waits.format("a")),
+        "0002_concurrent": PROBE.format(atomic=False, after="('probe', '0001_atomic')", sql=waits.format("b")),
+        "0003_locking": PROBE.format(atomic=True, after="('probe', '0002_concurrent')", sql=add),
+    }
+    settings = probing(tmp_path, migrations)
 
     with psycopg.connect(url) as reader:
         reader.execute("LOCK TABLE orders_order IN ACCESS SHARE MODE")

@@ -16,7 +16,7 @@ import pytest
 from chaos.look import until
 from chaos.shop import scratch_database
 from supervision.embedded.server import EmbeddedPostgres
-from tests.support.migrating import answer, manage, managing
+from tests.support.migrating import answer, manage, managing, probing
 
 pytestmark = pytest.mark.timeout(900)
 INDEX = "step_awaiting"  # supervision.0033 builds it
@@ -188,15 +188,9 @@ class Migration(migrations.Migration):
 
 
 def test_no_lock_is_held_while_django_computes_the_next_statement(url: str, tmp_path: Path):
-    directory = tmp_path / "probe" / "migrations"
-    directory.mkdir(parents=True)
-    for path in (directory, directory.parent):
-        (path / "__init__.py").touch()
-    (directory / "0001_looks.py").write_text(LOOKING)
-    (tmp_path / "probed.py").write_text("from sasproject.settings import *\nINSTALLED_APPS = [*INSTALLED_APPS, 'probe']\n")
     looked = tmp_path / "looked"
 
-    ran = manage(url, "migrate", DJANGO_SETTINGS_MODULE="probed", PYTHONPATH=str(tmp_path), LOOKED=str(looked))
+    ran = manage(url, "migrate", **probing(tmp_path, {"0001_looks": LOOKING}), LOOKED=str(looked))
 
     assert ran.returncode == 0, ran.stderr
     assert looked.read_text() == "0"

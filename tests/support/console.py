@@ -29,11 +29,12 @@ ATTACKS = (
 )
 ATTACK = " ".join(ATTACKS)
 ORDERS = "/admin/orders/order/"
+PASSWORD = "a password for tests"
 
 
 def person(name: str, *groups: str, staff: bool = True) -> User:
     """An account in these groups."""
-    user = User.objects.create_user(name, password="a password for tests", is_staff=staff)
+    user = User.objects.create_user(name, password=PASSWORD, is_staff=staff)
     user.groups.set([group(name) for name in groups])
     return user
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import psycopg
 
@@ -33,6 +34,17 @@ def managing(url: str, *arguments: str, **environ: str) -> Iterator[subprocess.P
             yield process
         finally:
             process.kill()
+
+
+def probing(directory: Path, migrations: dict[str, str]) -> dict[str, str]:
+    """Write an application `probe` with these migrations into this directory; returns the variables that install it, too."""
+    home = directory / "probe" / "migrations"
+    home.mkdir(parents=True)
+    (home.parent / "__init__.py").touch()
+    for name, text in {"__init__": "", **migrations}.items():
+        (home / f"{name}.py").write_text(text)
+    (directory / "probed.py").write_text("from sasproject.settings import *\nINSTALLED_APPS = [*INSTALLED_APPS, 'probe']\n")
+    return {"DJANGO_SETTINGS_MODULE": "probed", "PYTHONPATH": str(directory)}
 
 
 def answer(url: str, query: str) -> object:

@@ -37,14 +37,18 @@ from supervision.wakeup import hints  # noqa: E402
 CALLS: list[Path] = []
 
 
+def note(request):
+    with CALLS[0].open("a") as file:
+        file.write(f"{request.idempotency_key}\n")
+
+
 class Desk(Agent):
     """Notes each call; hands the step `capture` over to a signal."""
 
     name, signals = "counter", ("captured",)
 
     def perform(self, request):
-        with CALLS[0].open("a") as file:
-            file.write(f"{request.idempotency_key}\n")
+        note(request)
         if request.step == "capture" and request.signal is None:
             raise AwaitSignal("captured", within=timedelta(hours=1))
         if request.signal is not None:
@@ -52,8 +56,7 @@ class Desk(Agent):
         return {"signal": request.signal, "read": request.results.get("paid")}
 
     def compensate(self, request):
-        with CALLS[0].open("a") as file:
-            file.write(f"{request.idempotency_key}\n")
+        note(request)
         return {}
 
 
