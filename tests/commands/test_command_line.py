@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -61,13 +61,14 @@ def test_every_command_explains_itself(name: str):
         ("schedule", "--once"),
         ("supervise", "--once"),
         ("set_stock", "X", "1"),
+        ("work", "all"),
     ],
 )
 def test_a_database_that_is_away_is_one_line(arguments: tuple[str, ...]):
     said = run(*arguments, DATABASE_URL=NOWHERE)
 
     assert said.returncode == 1
-    assert "Traceback" not in said.stderr
+    assert "Traceback" not in said.stderr + said.stdout
     assert AWAY in said.stderr.splitlines()[-1]
     assert said.stdout == ""
 
@@ -114,42 +115,34 @@ def test_the_doctor_works_without_a_database():
     assert "Traceback" not in said.stderr
 
 
-def test_a_database_without_tables_says_what_to_do():
+@pytest.fixture
+def nothing_yet() -> Iterator[str]:
+    """The URL of a database without tables."""
     with psycopg.connect(database_url("postgres"), autocommit=True) as server:
         server.execute("DROP DATABASE IF EXISTS nothing_yet")
         server.execute("CREATE DATABASE nothing_yet")
         try:
-            said = run("orders", DATABASE_URL=database_url("nothing_yet"))
+            yield database_url("nothing_yet")
         finally:
             server.execute("DROP DATABASE nothing_yet")
 
+
+def test_a_database_without_tables_says_what_to_do(nothing_yet: str):
+    said = run("orders", DATABASE_URL=nothing_yet)
+
     assert said.returncode == 1
     assert said.stderr.splitlines()[-1].endswith("run manage.py migrate")
-
-
-def test_all_roles_in_one_process_do_not_start_without_a_database():
-    said = run("work", "all", DATABASE_URL=NOWHERE)
-
-    assert said.returncode == 1
-    assert AWAY in said.stderr.splitlines()[-1]
-    assert "Traceback" not in said.stderr + said.stdout
-    assert said.stdout == ""
 
 
 @pytest.mark.parametrize(
     ("migrate", "told"),
     [((), r"migrations, the first is \w+\.0001\w*"), (("supervision", NEWEST[-2]), f"the migration supervision.{NEWEST[-1]}")],
 )
-def test_all_roles_in_one_process_do_not_start_before_the_tables_are_there(migrate: tuple[str, ...], told: str):
-    with psycopg.connect(database_url("postgres"), autocommit=True) as server:
-        server.execute("DROP DATABASE IF EXISTS nothing_yet")
-        server.execute("CREATE DATABASE nothing_yet")
-        try:
-            if migrate:
-                assert run("migrate", *migrate, DATABASE_URL=database_url("nothing_yet")).returncode == 0
-            said = run("work", "all", DATABASE_URL=database_url("nothing_yet"))
-        finally:
-            server.execute("DROP DATABASE nothing_yet")
+def test_all_roles_in_one_process_do_not_start_before_the_tables_are_there(nothing_yet: str, migrate: tuple[str, ...], told: str):
+    if migrate:
+        assert run("migrate", *migrate, DATABASE_URL=nothing_yet).returncode == 0
+
+    said = run("work", "all", DATABASE_URL=nothing_yet)
 
     assert said.returncode == 1
     assert re.search(rf"/nothing_yet lacks .*{told}.*: run manage.py migrate$", said.stderr.splitlines()[-1])

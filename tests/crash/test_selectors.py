@@ -20,8 +20,9 @@ def load(text: str, **more: str) -> None:
     failpoints.load({"FAILPOINTS": text, "ALLOW_FAILPOINTS": "1", **more})
 
 
-def test_a_failpoint_acts_at_the_named_times_only() -> None:
-    load("scheduler.after_claim=drop@1+3")
+@pytest.mark.parametrize("chance", ["", ":1:7"], ids=["always", "probability and seed"])
+def test_a_failpoint_acts_at_the_named_times_only(chance: str) -> None:
+    load(f"scheduler.after_claim=drop@1+3{chance}")
 
     assert [failpoints.hit("scheduler.after_claim") for _ in range(4)] == [True, False, True, False]
 
@@ -56,9 +57,3 @@ def test_what_acts_is_noted_before_and_what_passes_is_not(tmp_path: Path) -> Non
 def test_a_selector_that_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         load(text)
-
-
-def test_a_probability_and_a_seed_stand_behind_the_times() -> None:
-    load("relay.after_publish=drop@1+2:1:7")
-
-    assert [failpoints.hit("relay.after_publish") for _ in range(3)] == [True, True, False]

@@ -111,22 +111,17 @@ def test_a_setting_under_its_old_name_still_works_and_is_a_warning(settings: Any
     assert conf.get().local_pickup is False
 
 
-def test_failpoints_need_to_be_allowed(settings: Any):
-    settings.FAILPOINTS, settings.ALLOW_FAILPOINTS = "agent.after_effect=kill9", False
+@pytest.mark.parametrize(("allowed", "said"), [(False, "supervision.E006"), (True, "supervision.W008")])
+def test_failpoints_need_to_be_allowed_and_are_then_pointed_out(settings: Any, allowed: bool, said: str):
+    settings.FAILPOINTS, settings.ALLOW_FAILPOINTS = "agent.after_effect=kill9", allowed
 
-    assert set(found(checks.check_failpoints)) == {"supervision.E006"}
+    assert set(found(checks.check_failpoints)) == {said}
 
 
 def test_an_unknown_failpoint_is_an_error_with_the_nearest_known_one(settings: Any):
     settings.FAILPOINTS, settings.ALLOW_FAILPOINTS = "agent.after_efect=kill9", True
 
     assert "agent.after_effect" in found(checks.check_failpoints)["supervision.E007"].hint
-
-
-def test_failpoints_that_are_allowed_are_pointed_out(settings: Any):
-    settings.FAILPOINTS, settings.ALLOW_FAILPOINTS = "agent.after_effect=kill9", True
-
-    assert set(found(checks.check_failpoints)) == {"supervision.W008"}
 
 
 def test_no_failpoints_are_no_news(settings: Any):

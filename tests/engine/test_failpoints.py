@@ -80,7 +80,7 @@ def test_a_claim_whose_message_was_dropped_is_recovered_after_its_lease():
     assert kit.idle_state(key) == "Processed"
 
 
-@pytest.mark.parametrize("point", ["submit.before_commit", "submit.after_commit", "scheduler.mid_dispatch"])
+@pytest.mark.parametrize("point", ["submit.after_commit", "scheduler.mid_dispatch"])
 def test_a_scheduler_killed_at_any_point_loses_no_order_and_doubles_none(point):
     key = submit("toy-plain", {"n": 1})
     killed = kit.Process("schedule", FAILPOINTS=f"{point}=kill9", ALLOW_FAILPOINTS="1").ready().begin()

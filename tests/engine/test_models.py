@@ -20,6 +20,7 @@ def test_a_run_is_named_by_a_word_and_its_key_so_that_no_heading_changes_the_key
 
 STEP = "UPDATE supervision_stepstate SET {} WHERE run_id = %s AND position = 0"
 RUN = "UPDATE supervision_run SET {} WHERE id = %s"
+EVENT = "INSERT INTO supervision_stepevent (run_id, seq, to_state, actor) VALUES (%s, 1, 'Pending', 'me')"
 
 
 def refuses(statement: str, *params: object) -> str:
@@ -46,6 +47,7 @@ def refuses(statement: str, *params: object) -> str:
         (RUN.format("process_state = 'Processed'"), "a_final_run_and_only_a_final_run_has_finished"),
         (RUN.format("finished_at = now()"), "a_final_run_and_only_a_final_run_has_finished"),
         (RUN.format("process_state = 'Compensating'"), "a_run_undoes_when_compensating"),
+        (EVENT, "supervision_stepevent_pkey"),  # a second one under this number
     ],
 )
 def test_the_database_refuses_a_row_that_contradicts_itself(statement, constraint):
@@ -87,14 +89,6 @@ def test_a_finished_run_never_moves_on_whoever_writes(target):
     words = refuses(RUN.format(f"process_state = '{target}', direction = 'undo', finished_at = {finished}"), run_of(key).pk)
 
     assert words == f"Processed is final and cannot become {target}"
-
-
-def test_the_database_refuses_a_second_event_under_one_number():
-    key, *_ = kit.claimed()
-
-    refused = refuses("INSERT INTO supervision_stepevent (run_id, seq, to_state, actor) VALUES (%s, 1, 'Pending', 'me')", run_of(key).pk)
-
-    assert refused == "supervision_stepevent_pkey"
 
 
 def test_the_database_refuses_a_second_open_alert_of_one_step_and_kind():

@@ -16,29 +16,22 @@ __all__ = ["shop"]
 DEATHS = ["agent.after_start", "agent.after_intention", "agent.before_call", "agent.after_effect", "agent.after_finish"]
 
 
-@pytest.mark.parametrize("at", [*DEATHS, "agent.after_checkpoint"])
-def test_an_agent_that_dies_while_it_reserves_reserves_once(shop, services, at):
-    shop.kill(codes.AUTHORISE, at=at)
+@pytest.mark.parametrize(
+    ("step", "at", "once", "outcomes"),
+    [
+        *((codes.AUTHORISE, at, "confirm", {"done", "undone"}) for at in (*DEATHS, "agent.after_checkpoint")),
+        *((codes.CAPTURE, at, "create", {"done"}) for at in DEATHS),
+    ],
+)
+def test_an_agent_that_dies_while_it_reserves_or_captures_charges_once(shop, services, step, at, once, outcomes):
+    shop.kill(step, at=at)
     key = place()
     shop.advance("10m")
 
     Run(key).assert_state("Processed")
-    assert services.effects("payment", "confirm", key) == services.effects("payment", "capture", key) == 1
+    assert services.effects("payment", once, key) == services.effects("payment", "capture", key) == 1
     assert services.charged(key) == 2580
-    assert set(Effect.objects.filter(run__key=key, service="payment").values_list("outcome", flat=True)) <= {"done", "undone"}
-    shop.assert_healthy()
-
-
-@pytest.mark.parametrize("at", DEATHS)
-def test_an_agent_that_dies_while_it_captures_charges_once(shop, services, at):
-    shop.kill(codes.CAPTURE, at=at)
-    key = place()
-    shop.advance("10m")
-
-    Run(key).assert_state("Processed")
-    assert services.effects("payment", "create", key) == services.effects("payment", "capture", key) == 1
-    assert services.charged(key) == 2580
-    assert set(Effect.objects.filter(run__key=key, service="payment").values_list("outcome", flat=True)) == {"done"}
+    assert set(Effect.objects.filter(run__key=key, service="payment").values_list("outcome", flat=True)) <= outcomes
     shop.assert_healthy()
 
 

@@ -195,14 +195,17 @@ def test_the_scheduler_can_be_killed_with_a_claim_in_its_hands(sas):
     run.assert_state("Processed")
 
 
-def test_the_supervisor_can_be_killed(sas):
+@pytest.mark.parametrize("supervisors", [1, 2])
+def test_a_supervisor_can_be_killed(sas, supervisors):
+    sas.supervisors = supervisors
     sas.kill("beta-step")
     sas.kill(at="supervisor.before_commit")
-    run = sas.start("toy", {"n": 1})
 
+    run = sas.start("toy", {"n": 1})
     sas.advance("10m")
 
     run.assert_state("Processed")
+    sas.assert_healthy()
 
 
 def test_an_unknown_failpoint_is_refused(sas):
@@ -325,18 +328,6 @@ class TestDefinitions:
 
         with pytest.raises(AssertionError, match="not registered: toy-five 1"):
             sas.definitions(kept)
-
-
-def test_one_of_two_supervisors_can_be_killed(sas):
-    sas.supervisors = 2
-    sas.kill("beta-step")
-    sas.kill(at="supervisor.before_commit")
-
-    run = sas.start("toy", {"n": 1})
-    sas.advance("10m")
-
-    run.assert_state("Processed")
-    sas.assert_healthy()
 
 
 class TestHints:
