@@ -201,13 +201,6 @@ def test_returns_at_the_same_moment_never_take_a_price_twice(shop, delivered):
     assert sorted(at_once(*[lambda number=number: one(number) for number in range(4)])) == ["12.90", "12.90", "23.10", "beyond_delivered"]
 
 
-def test_the_same_key_is_the_same_return_also_at_the_same_moment(shop, delivered):
-    told = at_once(*[lambda: back_of(delivered, mugs(1), once="one") for _ in range(4)])
-
-    assert len(set(told)) == 1
-    assert ReturnLine.objects.count() == 1
-
-
 def test_a_price_that_the_order_does_not_have_is_refused_at_its_line(delivered):
     with pytest.raises(InvalidOrder) as wrong:
         back_of(delivered, mugs(1, LOW), mugs(1, Decimal("1.00")))

@@ -283,24 +283,10 @@ def test_a_claim_of_a_step_whose_run_was_stopped_meanwhile_is_void(sas, diamond)
     assert step_verbs.start(c.following, [Claim(run_id, 1) for run_id in held]) == []
 
 
-def test_a_sweep_leaves_a_run_to_the_next_one_whose_rows_another_process_holds(sas, diamond):
-    (_b, _), (_c, _) = at("b", "c")
-    held = Run.objects.order_by("pk").first().pk
-    with kit.another_connection() as other:
-        other.execute("SELECT FROM supervision_stepstate WHERE run_id = %s AND name = 'd' FOR UPDATE", [held])
-        testing.expire()
-        supervisor.sweep_once()
-        running = StepState.objects.filter(process_state="Processing").values_list("run_id", flat=True)
-        assert set(running) == {held}
-    supervisor.sweep_once()
-    supervisor.sweep_once()
-    assert not StepState.objects.filter(process_state="Processing").exists()
-    kit.healthy()
-
-
-def test_a_run_whose_rows_another_process_holds_does_not_end_the_sweep_of_the_others(sas, diamond, settings):
+@pytest.mark.parametrize("batch", [100, 3])
+def test_a_sweep_leaves_a_run_to_the_next_one_whose_rows_another_process_holds(sas, diamond, settings, batch):
     at("b", "c")
-    settings.SUPERVISION = {**settings.SUPERVISION, "SWEEP_BATCH": 3}
+    settings.SUPERVISION = {**settings.SUPERVISION, "SWEEP_BATCH": batch}
     held = Run.objects.order_by("pk").first().pk
     testing.expire()
     kit.fetch(
@@ -311,6 +297,10 @@ def test_a_run_whose_rows_another_process_holds_does_not_end_the_sweep_of_the_ot
         other.execute("SELECT FROM supervision_stepstate WHERE run_id = %s AND name = 'd' FOR UPDATE", [held])
         supervisor.sweep_once()
         assert set(StepState.objects.filter(process_state="Processing").values_list("run_id", flat=True)) == {held}
+    supervisor.sweep_once()
+    supervisor.sweep_once()
+    assert not StepState.objects.filter(process_state="Processing").exists()
+    kit.healthy()
 
 
 def test_a_cancelled_run_with_nothing_to_undo_ends_with_its_last_running_branch(sas, diamond, monkeypatch):
