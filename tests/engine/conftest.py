@@ -20,6 +20,7 @@ from supervision.dispatch import scheduler
 from supervision.models import Epoch
 from supervision.outbox import notifications
 from supervision.store import epochs
+from tests.engine import kit
 from tests.support import toy
 from tests.support.history import rewrite
 from tests.support.people import no_hints, operator, viewer
@@ -35,7 +36,8 @@ def empty_the_store(*tables: str) -> None:
         for table in tables:
             cursor.execute(f"DELETE FROM {table}")  # noqa: S608 - the tests' own names
     testing.clean()
-    rewrite("DELETE FROM django_admin_log; DELETE FROM auth_user")
+    if kit.fetch("SELECT WHERE EXISTS (SELECT FROM django_admin_log) OR EXISTS (SELECT FROM auth_user)"):
+        rewrite("DELETE FROM django_admin_log; DELETE FROM auth_user")
 
 
 @pytest.fixture(scope="session")
