@@ -258,11 +258,9 @@ def resource(name: str = "alpha", **fields: Any) -> Resource:
 
 
 def take_slots(name: str, count: int) -> None:
-    now = timezone.now()
+    until = timezone.now() + timedelta(seconds=60)
     for n in range(count):
-        Slot.objects.create(
-            resource=name, run_id=10_000 + n, direction="do", position=0, attempt=1, holder="test", until=now + timedelta(seconds=60)
-        )
+        Slot.objects.create(resource=name, run_id=10_000 + n, direction="do", position=0, attempt=1, holder="test", until=until)
 
 
 def test_an_open_breaker_is_told_with_its_time():

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 def put_the_clock_back() -> None:
     """Make the rows look as if the database's clock had been ahead by an hour and was then corrected."""
-    kit.fetch("UPDATE supervision_stepstate SET complete_by = complete_by + interval '1 hour', started_at = started_at + interval '1 hour'")
+    kit.fetch("UPDATE supervision_stepstate SET complete_by = complete_by + interval '1 hour'")
+    kit.fetch("UPDATE supervision_stepstate SET started_at = started_at + interval '1 hour'")
     rewrite("UPDATE supervision_stepevent SET at = at + interval '1 hour'")
     kit.fetch("UPDATE supervision_leaderlease SET expires_at = expires_at + interval '1 hour'")
 

@@ -68,7 +68,8 @@ def lapse() -> None:
 
 def yesterday() -> None:
     """Make the open file one that was begun yesterday."""
-    fetch("UPDATE supervision_journalfile SET opened_at = opened_at - interval '1 day' WHERE event_type = 'sold' AND closed_at IS NULL")
+    a_day_ago = "UPDATE supervision_journalfile SET opened_at = opened_at - interval '1 day'"
+    fetch(a_day_ago + " WHERE event_type = 'sold' AND closed_at IS NULL")
 
 
 class Processes:

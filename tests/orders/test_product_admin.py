@@ -47,8 +47,10 @@ def test_every_field_in_the_list_has_a_name_for_screen_readers(operator: Client)
 @pytest.mark.parametrize(
     ("meanwhile", "typed", "price", "available"),
     [
-        ({"available": 7}, {}, "12.90", 7),  # sold
-        ({"price": "15.00", "active": False}, {"form-0-available": "12", "form-0-active": "on"}, "15.00", 12),  # by another operator
+        # sold
+        ({"available": 7}, {}, "12.90", 7),
+        # by another operator
+        ({"price": "15.00", "active": False}, {"form-0-available": "12", "form-0-active": "on"}, "15.00", 12),
     ],
 )
 def test_what_was_saved_while_the_form_was_open_stays(operator: Client, meanwhile, typed, price, available):

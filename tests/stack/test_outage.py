@@ -163,7 +163,6 @@ NO_MORE = "FATAL:  no more connections allowed (max_client_conn)"
         (f"{REFUSED}Connection refused\n\tIs the server running on that host and accepting TCP/IP connections?", False, False),
         ('connection failed: could not translate host name "db" to address: Name or service not known', False, False),
         ("connection timeout expired", False, False),
-        (f"{REFUSED}FATAL:  the database system is starting up", False, False),
         ("", False, False),
     ],
 )
@@ -175,6 +174,13 @@ def test_a_server_that_refuses_is_known_in_any_language(said, direct, pooler, mo
     monkeypatch.setattr(outage.params, "direct", lambda: outage.params.DIRECT)
     assert known.is_full is pooler, "a pooler answers also while its server is away"
     assert bool(advice.after(said)) is direct
+
+
+def test_a_server_that_starts_is_not_full():
+    known = outage.Outage(dict)
+    known._said = f"{REFUSED}FATAL:  the database system is starting up"
+
+    assert not known.is_full
 
 
 def test_a_full_server_is_looked_for_again_with_a_pool_of_other_names(web):
