@@ -36,7 +36,7 @@ def empty_the_store(*tables: str) -> None:
         for table in tables:
             cursor.execute(f"DELETE FROM {table}")  # noqa: S608 - the tests' own names
     testing.clean()
-    if kit.fetch("SELECT WHERE EXISTS (SELECT FROM django_admin_log) OR EXISTS (SELECT FROM auth_user)"):
+    if kit.fetch("SELECT 1 WHERE EXISTS (SELECT FROM django_admin_log) OR EXISTS (SELECT FROM auth_user)"):
         rewrite("DELETE FROM django_admin_log; DELETE FROM auth_user")
 
 
