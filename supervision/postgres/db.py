@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from psycopg.errors import DeadlockDetected, SerializationFailure
 from psycopg.pq import TransactionStatus
 
 from supervision.postgres import cursors
+from supervision.postgres import params as parameters
 from supervision.postgres.backend.outage import Away, has_word
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,6 @@ Rows = list[tuple[Any, ...]]
 _PATIENCE_SECONDS = 20.0
 _FULL_SECONDS = 1.0  # the same for a server that is full, where a client waits for the answer
 _BEGUN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
-_of_thread: Any = threading.local()
 
 
 def run(
@@ -191,10 +190,10 @@ def end_open_transactions() -> bool:
     because Django counts on it how many blocks are open. Connections are looked up once for each thread: that takes as long as ten
     checks, and where the project has several databases, until the thread has used each of them.
     """
-    wrappers = getattr(_of_thread, "wrappers", ())
+    wrappers = getattr(parameters.known, "wrappers", ())
     if len(wrappers) < len(connections.settings):
         connections[DEFAULT_DB_ALIAS]
-        wrappers = _of_thread.wrappers = connections.all(initialized_only=True)
+        wrappers = parameters.known.wrappers = connections.all(initialized_only=True)
     found = False
     for wrapper in wrappers:
         if _is_open(wrapper):
@@ -242,4 +241,4 @@ def _give_up(wrapper: Any) -> None:
         if pool := getattr(raw, "_pool", None):
             pool.putconn(raw)  # it counts what it has lent, and makes another one
     del connections[wrapper.alias]
-    _of_thread.wrappers = ()
+    parameters.known.wrappers = ()

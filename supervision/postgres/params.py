@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 NOT_LIBPQS = ("pool", "isolation_level", "server_side_binding", "assume_role", "prepare_threshold", "cursor_factory", "context")
 DIRECT = "direct"  # the alias that leads to the server itself, where DATABASES["default"] is a pooler in transaction mode
 MOST_LETTERS = 63  # PostgreSQL cuts a longer application_name
+known: Any = threading.local()  # wrappers: the connections of this thread that `db.end_open_transactions` has looked up
 _own: list[str] = []  # the name of the project's own database
 
 
@@ -67,9 +69,9 @@ def own_session() -> Iterator[None]:
     session.alias = DEFAULT_DB_ALIAS  # Django's transactions look a connection up by its alias
     if name := _of_tests():
         session.settings_dict = {**session.settings_dict, "NAME": name}
-    connections[DEFAULT_DB_ALIAS] = session
+    connections[DEFAULT_DB_ALIAS], known.wrappers = session, ()
     try:
         yield
     finally:
-        connections[DEFAULT_DB_ALIAS] = pooled
+        connections[DEFAULT_DB_ALIAS], known.wrappers = pooled, ()
         session.close()

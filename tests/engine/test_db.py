@@ -6,11 +6,11 @@ import json
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from django.db import DataError, IntegrityError, OperationalError, connection, transaction
+from django.db import DataError, IntegrityError, OperationalError, connection, connections, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from supervision.postgres import db
+from supervision.postgres import db, params
 from tests.engine import kit
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -92,3 +92,21 @@ def test_a_mistake_is_raised_as_djangos_error_and_not_repeated():
         db.run("INSERT INTO supervision_run (key) VALUES (NULL)", after_loss=lambda: asked.append(1) or [])
 
     assert asked == []
+
+
+def test_a_block_that_is_left_open_is_found_also_after_a_session_of_its_own(monkeypatch):
+    """Behind a pooler `own_session` puts another connection in the place of this thread's for a while."""
+    monkeypatch.setitem(connections.settings, params.DIRECT, connections.settings["default"])
+    try:
+        connections[params.DIRECT].ensure_connection()
+        with params.own_session():
+            assert not db.end_open_transactions()
+        transaction.atomic().__enter__()
+        kit.fetch("SELECT 1")
+
+        assert db.end_open_transactions()
+        assert not connection.in_atomic_block
+    finally:
+        connections[params.DIRECT].close()
+        del connections[params.DIRECT]
+        params.known.wrappers = ()
