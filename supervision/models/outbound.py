@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from django.db import models
 from django.db.models import Q
-from django.db.models.functions import Coalesce, Now
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast, Coalesce, Now
 from django.db.models.lookups import IsNull
 from django.utils.translation import gettext_lazy as _
 
@@ -42,7 +43,13 @@ class Notification(models.Model):
                 fields=["kind", "not_before"],
                 condition=~Q(kind__in=["status", "hook"]) & Q(IsNull(Coalesce("delivered_at", "given_up_at"), True)),
             ),
-            models.Index(name="notification_hook_due", fields=["not_before"], condition=Q(delivered_at__isnull=True, kind="hook")),
+            models.Index(
+                KT("payload__workflow"),
+                Cast(KT("payload__version"), models.IntegerField()),
+                "not_before",
+                name="notification_hook_version_due",
+                condition=Q(delivered_at__isnull=True, kind="hook"),
+            ),
             models.Index(name="notification_given_up", fields=["given_up_at"], condition=Q(given_up_at__isnull=False)),
             models.Index(name="notification_to_fan_out", fields=["id"], condition=Q(delivered_at__isnull=True, kind="status")),
         ]

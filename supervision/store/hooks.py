@@ -108,19 +108,25 @@ def _put_off(call: _Call, runs: Sequence[ClosedRun], why: str, *, raised: bool) 
 
 # ----------------------------------------------------------------------------------------------------- retries
 
-# Leases due rows for the time of their back-off. Versions that this process does not know are left to other processes.
-_CLAIM = """
+# Leases due rows for the time of their back-off. Versions that this process does not know are left to other processes, and are not
+# read: each version is looked up by itself, in an index that begins with it, those with the oldest call first.
+_WAITS = """n.kind = 'hook' AND n.delivered_at IS NULL AND n.not_before <= now()
+              AND n.payload ->> 'workflow' = k.workflow AND (n.payload ->> 'version')::int = k.version"""
+_CLAIM = f"""
 WITH due AS MATERIALIZED (
-    SELECT n.id FROM supervision_notification n
-     WHERE n.kind = 'hook' AND n.delivered_at IS NULL AND n.not_before <= now()
-       AND (n.payload ->> 'workflow', (n.payload ->> 'version')::int) IN (
-            SELECT * FROM unnest(%(workflows)s::text[], %(versions)s::int[]))
-     ORDER BY n.not_before, n.id LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
+    SELECT due.id
+      FROM (SELECT k.workflow, k.version
+              FROM unnest(%(workflows)s::text[], %(versions)s::int[]) k(workflow, version) CROSS JOIN LATERAL (
+                   SELECT n.not_before FROM supervision_notification n WHERE {_WAITS} ORDER BY n.not_before LIMIT 1) oldest
+             ORDER BY oldest.not_before) k
+     CROSS JOIN LATERAL (
+           SELECT n.id FROM supervision_notification n WHERE {_WAITS} ORDER BY n.not_before LIMIT %(limit)s FOR UPDATE SKIP LOCKED) due
+     LIMIT %(limit)s)
 UPDATE supervision_notification n
    SET tries = n.tries + 1, not_before = now() + least(5 * 2 ^ least(n.tries, 12), 300) * interval '1 s'
   FROM due WHERE n.id = due.id
 RETURNING n.id, n.payload ->> 'workflow', (n.payload ->> 'version')::int, n.payload ->> 'hook'
-"""
+"""  # noqa: S608 - our own condition
 
 # The rows stay locked until the hook's writes commit with delivered_at, so that two processes never make the same call.
 # A row that another process's _CLAIM has locked and then left, because its lease was newer, is called after its back-off.

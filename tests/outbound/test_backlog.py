@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from django.db import transaction
 
@@ -9,6 +11,7 @@ from supervision import testing
 from supervision.models import Delivery, Notification, ReplyToken, WebhookEndpoint
 from supervision.outbox import deliveries, notifications, subscriptions
 from supervision.postgres import db
+from supervision.store import hooks
 from tests.outbound import kit
 from tests.support import pages
 
@@ -174,3 +177,20 @@ def test_a_claim_locks_what_it_takes_and_nothing_else():
     with transaction.atomic():
         assert claim(notifications.OTHERS) == ["job"]
         assert testing.at_once(lambda: claim(notifications.OTHERS)) == [["alert"]]
+
+
+@pytest.mark.parametrize("mountain", [1, 2], ids=["of a version that fails", "of a newer release"])
+def test_a_claim_of_hooks_calls_reads_no_more_than_it_takes(mountain):
+    """The oldest call of the versions 1 and 3 is claimed, beside many of one that this process knows, and of one that it does not."""
+    calls = "INSERT INTO supervision_notification (kind, payload, not_before) SELECT 'hook', %s, now() - %s * interval '1 s'"
+    for version, seconds, count in [(mountain, 3600, MOUNTAIN), (3, 60, 1), (1, 30, 1)]:
+        call = json.dumps({"workflow": "hooked", "version": version, "hook": "on_error"})
+        kit.fetch(f"{calls} FROM generate_series(1, {count})", [call, seconds])
+    kit.fetch("ANALYZE supervision_notification")
+    known = {"workflows": ["toy", "hooked", "hooked"], "versions": [1, 1, 3], "limit": 1}
+    found = []
+
+    cost = pages.touched(lambda: found.extend(db.run(hooks._CLAIM, known)))
+
+    assert [call for _, *call in found] == [["hooked", {1: 1, 2: 3}[mountain], "on_error"]]
+    assert cost < 60
