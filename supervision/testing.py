@@ -26,7 +26,7 @@ from supervision.governance import circuit_breaker
 from supervision.intake import submission
 from supervision.models import Run, StepState
 from supervision.plans import registry
-from supervision.postgres import db
+from supervision.postgres import db, params
 from supervision.runtime import failpoints
 from supervision.states import Claim
 from supervision.store.bounds import searching
@@ -239,6 +239,7 @@ def renew_session(one: Any = connection) -> None:
 
     It is closed where it does not work, where the test left a transaction open, and where a pool keeps it.
     """
+    params.known.wrappers = ()  # a test in an event loop, as of a browser, has connections of its own
     if db.end_open_transactions() or one.connection is None:
         return
     if one.settings_dict["OPTIONS"].get("pool") or not one.autocommit:  # Django sets the time zone of a pool's only once

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import psycopg
 import pytest
 from django.db import connection, connections, transaction
 
 from supervision import testing
+from supervision.postgres import db, params
 
 KEPT = """
 SELECT current_setting('lock_timeout'), current_setting('TimeZone'), current_user = session_user, to_regclass('pg_temp.mine'),
@@ -57,7 +60,16 @@ def test_a_connection_that_cannot_be_renewed_is_replaced(sas, left):
     assert ask("SELECT pg_backend_pid()") != pid
 
 
-def test_a_block_that_a_test_left_open_holds_no_lock_in_the_next(sas):
+async def look_in_an_event_loop() -> None:
+    """As a test in a browser: there Django has other connections."""
+    params.known.wrappers = ()
+    db.end_open_transactions()
+
+
+@pytest.mark.parametrize("looks", [None, look_in_an_event_loop])
+def test_a_block_that_a_test_left_open_holds_no_lock_in_the_next(sas, looks):
+    if looks:
+        asyncio.run(looks())
     block = transaction.atomic()
     block.__enter__()
     ask("SELECT pg_advisory_xact_lock(4713)")
