@@ -54,7 +54,8 @@ SELECT extract(epoch FROM min(at) FILTER (WHERE at > now()) - now())::float8, co
     UNION ALL SELECT until, false FROM supervision_pause WHERE lifted_at IS NULL) due
 """
 
-_FILLED = ", ".join(f"CASE WHEN EXISTS (SELECT FROM supervision_{table}) THEN '{table}' END" for table in TABLES)
+_EACH = ", ".join(f"CASE WHEN EXISTS (SELECT FROM supervision_{table}) THEN '{table}' END" for table in TABLES)
+_FILLED = f"SELECT array_remove(ARRAY[{_EACH}], NULL)"  # after most tests few tables have rows
 _AS_NEW = "RESET SESSION AUTHORIZATION; RESET ALL; DISCARD TEMP; UNLISTEN *; SELECT pg_advisory_unlock_all()"
 
 
@@ -223,9 +224,7 @@ def others_succeed(resource: str) -> None:
 def clean() -> None:
     """Delete every row of the engine's, and what this process keeps of them in memory. Only for a database of tests."""
     connection.ensure_connection()
-    [[filled]] = connection.connection.execute(
-        f"SELECT array_remove(ARRAY[{_FILLED}], NULL)", prepare=True
-    )  # after most tests few tables have rows
+    [[filled]] = connection.connection.execute(_FILLED, prepare=True)
     if filled:
         _rewrite([f"DELETE FROM supervision_{table}" for table in filled])  # noqa: S608 - the names above
     failpoints.load({})

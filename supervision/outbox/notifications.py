@@ -39,8 +39,8 @@ _lanes: dict[str, set[str]] = {CALLS: set(), SOON: set()}  # their kinds; every 
 
 # The cost must not follow the rows that this process leaves to others: those of kinds that it does not know, of other lanes, and of
 # hooks. So each kind is looked up by itself, in an index that begins with it. The kinds are sorted by their oldest row, and the row
-# is locked only when its kind's turn comes: the claim locks nothing that it does not take. The index about `not_before` alone would
-# read all kinds. Its condition does not follow from `coalesce`, so the planner cannot choose it, whatever it counts.
+# is locked only when its kind's turn comes: the claim locks nothing that it does not take. The index about `not_before` alone has
+# all kinds. The planner cannot choose that one: its condition does not follow from `coalesce`.
 _WAITS = "kind NOT IN ('status', 'hook') AND coalesce(delivered_at, given_up_at) IS NULL AND not_before <= now()"
 _CLAIM = f"""
 WITH due AS MATERIALIZED (
