@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.db import connections
 
 
 @pytest.fixture(scope="module")
@@ -16,3 +17,4 @@ def chromium(chromium_path: str) -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=chromium_path, args=["--no-sandbox"])
         yield browser
         browser.close()
+        connections.close_all()  # Django keeps others while the browser's event loop runs: a later test may cut them

@@ -86,9 +86,11 @@
     u: () => [...document.querySelectorAll("#header-inner a[href]")].filter((link) => location.pathname.startsWith(link.pathname) && link.pathname !== location.pathname).pop()?.click(),
   };
 
+  const searching = () => document.getElementById("search-input-command")?.offsetParent;  // the theme's dialog, Control+K, is open
+
   document.addEventListener("keydown", (event) => {
     const at = event.target, dialog = document.getElementById("sc-keys");
-    if (event.ctrlKey || event.metaKey || event.altKey || at.isContentEditable) return;
+    if (searching() || event.ctrlKey || event.metaKey || event.altKey || at.isContentEditable) return;
     if (at.matches?.("textarea, select, input:not([type=checkbox], [type=radio])")) return;
     if (event.key === "?" && dialog) {
       event.preventDefault();
