@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -17,6 +18,7 @@ from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
 from orders import queries, searching, staying
+from orders.currencies import decimals
 from orders.desk import money
 from orders.documents.issuing import of_order as documents_of
 from orders.edits.console import LinesDesk
@@ -55,6 +57,22 @@ class _InTheList(forms.ModelForm):  # type: ignore[type-arg]  # it takes no argu
             field.widget.attrs["aria-label"] = f"{self.instance.name}: {field.label}"
 
 
+class _TheProduct(forms.ModelForm):  # type: ignore[type-arg]  # as above
+    """The page of one product. Refuses a price that its currency cannot express, because it could not be charged."""
+
+    def clean_currency(self) -> str:
+        currency: str = self.cleaned_data["currency"]
+        if not re.fullmatch("[A-Z]{3}", currency):
+            raise forms.ValidationError(_("Expected three capital letters, such as EUR."))
+        return currency
+
+    def clean(self) -> None:
+        price, currency = self.cleaned_data.get("price"), self.cleaned_data.get("currency")
+        if price is not None and currency and price != round(price, decimals(currency)):
+            text = _("Expected an amount without decimals: %(currency)s has none.")
+            self.add_error("price", forms.ValidationError(text, params={"currency": currency}))
+
+
 @admin.register(Product)
 class ProductAdmin(OwnChangesAdmin, CountedAdmin):
     """The catalogue. Products cannot be deleted, because orders refer to them: staff make a product inactive instead.
@@ -62,6 +80,7 @@ class ProductAdmin(OwnChangesAdmin, CountedAdmin):
     While a form is open, orders take from the stock: to save the whole row would put it back.
     """
 
+    form = _TheProduct
     list_display = ["name", "sku", "money", "available", "category", "warehouse", "active"]
     list_editable = ["available", "active"]
     list_filter = ["active", "category", "warehouse"]

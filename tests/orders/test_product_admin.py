@@ -77,6 +77,29 @@ def test_stock_is_never_negative_and_a_product_is_never_deleted(client: Client, 
     assert product.available == 10
 
 
+@pytest.mark.parametrize(
+    ("currency", "price", "refused"),
+    [
+        ("JPY", "12.50", "Expected an amount without decimals: JPY has none."),
+        ("JPY", "12.00", ""),
+        ("EUR", "12.50", ""),
+        ("eur", "12.50", "Expected three capital letters, such as EUR."),
+    ],
+)
+def test_a_price_that_its_currency_cannot_express_is_refused(operator: Client, currency, price, refused):
+    product = mug()
+    form = {**product_form(operator, product), "currency": currency, "price": price}
+
+    answer = operator.post(reverse("admin:orders_product_change", args=[product.pk]), form)
+
+    product.refresh_from_db()
+    if refused:
+        assert refused in answer.text
+        assert (product.currency, str(product.price)) == ("EUR", "12.90")
+    else:
+        assert (product.currency, str(product.price)) == (currency, price)
+
+
 def test_a_page_of_a_large_catalogue_is_under_100_kb(operator: Client):
     Product.objects.bulk_create(
         Product(
