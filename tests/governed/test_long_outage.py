@@ -86,7 +86,8 @@ def test_a_long_outage_under_load_sends_nobody_to_error_slows_nobody_else_and_dr
 
     print(
         f"down for {OUTAGE_SECONDS:.0f} s: {customers.placed} orders, {errors} in Error, {waiting} waited;"
-        f" {before:.2f} payments per order before, {during:.2f} during; {probes} requests in vain; drained in {drained:.0f} s; at most {busiest} requests a second of {RATE}"
+        f" {before:.2f} payments per order before, {during:.2f} during; {probes} requests in vain;"
+        f" drained in {drained:.0f} s; at most {busiest} requests a second of {RATE}"
     )
     assert errors == 0
     assert lane.rows("SELECT count(*) FROM supervision_alert WHERE kind = 'error'") == [(0,)]
