@@ -176,11 +176,13 @@ def test_a_server_that_refuses_is_known_in_any_language(said, direct, pooler, mo
     assert bool(advice.after(said)) is direct
 
 
-def test_a_server_that_starts_is_not_full():
+@pytest.mark.parametrize("does", ["starting up", "shutting down", "in recovery mode", "not accepting connections"])
+def test_a_server_that_starts_or_stops_is_waited_for_and_is_not_full(does):
     known = outage.Outage(dict)
-    known._said = f"{REFUSED}FATAL:  the database system is starting up"
+    known._said = f"{REFUSED}FATAL:  the database system is {does}"
 
     assert not known.is_full
+    assert "wait until it accepts connections" in str(advice.after(known._said))
 
 
 def test_a_full_server_is_looked_for_again_with_a_pool_of_other_names(web):

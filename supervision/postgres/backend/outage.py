@@ -18,7 +18,6 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5  # between two attempts to connect
 _FULL = re.compile("too many (clients|connections)|connection slots|no more connections")  # PostgreSQL's words, and a pooler's
-_ENDS = re.compile("the database system is ")  # starting up, shutting down, in recovery mode
 
 
 class Away(psycopg.OperationalError):
@@ -54,7 +53,7 @@ class Outage:
         """
         if _FULL.search(self._said):
             return True
-        return params.direct() != params.DIRECT and advice.answer(self._said) is not None and not _ENDS.search(self._said)
+        return params.direct() != params.DIRECT and advice.answer(self._said) is not None and not advice.changes(self._said)
 
     def begin(self) -> None:
         """A connection could not be made: look for the server in a thread, unless one looks already."""
