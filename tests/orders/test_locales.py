@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,21 +28,21 @@ Find = Callable[[QuerySet[Any]], list[int]]
 @pytest.fixture
 def find(request: pytest.FixtureRequest) -> Iterator[Find]:
     """Runs a search in a database of the locale that the test names, which has one order."""
+    name = f"other_locale_{os.getpid()}"  # other processes of the tests use the same server
     with psycopg.connect(database_url("postgres"), autocommit=True) as server:
-        server.execute("DROP DATABASE IF EXISTS other_locale")
         try:
-            server.execute(f"CREATE DATABASE other_locale TEMPLATE template0 ENCODING 'UTF8' {request.param}")
+            server.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8' {request.param}")
         except psycopg.errors.FeatureNotSupported as error:
             pytest.skip(str(error))
         try:
-            with psycopg.connect(database_url("other_locale"), autocommit=True) as there:
+            with psycopg.connect(database_url(name), autocommit=True) as there:
                 there.execute("CREATE TABLE orders_order (run_id bigint, email varchar(254), customer text, account_id int)")
                 there.execute("CREATE TABLE auth_user (id int); CREATE TABLE auth_group (id int, name text)")
                 there.execute("CREATE TABLE auth_user_groups (user_id int, group_id int)")
                 there.execute("INSERT INTO orders_order VALUES (%(run_id)s, %(email)s, %(customer)s, %(account_id)s)", ROW)
                 yield lambda rows: [run for (run,) in there.execute(*rows.values_list("run_id").query.sql_with_params())]
         finally:
-            server.execute("DROP DATABASE other_locale")
+            server.execute(f"DROP DATABASE {name}")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -88,18 +89,19 @@ def test_a_full_redis_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_database_without_pgmq_is_told_from_one_whose_pgmq_a_role_may_not_use(installed: bool, monkeypatch: pytest.MonkeyPatch):
     """Both errors say `pgmq`, in the language of the server."""
     options = doctor.current_app.conf.broker_transport_options
+    name = f"sas_no_pgmq_{os.getpid()}"
     with psycopg.connect(database_url("postgres"), autocommit=True) as server:
-        server.execute("CREATE DATABASE sas_no_pgmq")
+        server.execute(f"CREATE DATABASE {name}")  # type: ignore[arg-type]
         try:
             if installed:
-                with psycopg.connect(database_url("sas_no_pgmq")) as there:
+                with psycopg.connect(database_url(name)) as there:
                     there.execute("CREATE SCHEMA pgmq")
-            there_as = f"{database_url('sas_no_pgmq')}?options=-crole%3Dpg_monitor"
+            there_as = f"{database_url(name)}?options=-crole%3Dpg_monitor"
             doctor.current_app.conf.broker_transport_options = {"conn_string": there_as, "pool_timeout": 5}
             finding = examined("pgmq://", monkeypatch)
         finally:
             doctor.current_app.conf.broker_transport_options = options
-            server.execute("DROP DATABASE sas_no_pgmq WITH (FORCE)")
+            server.execute(f"DROP DATABASE {name} WITH (FORCE)")  # type: ignore[arg-type]
 
     assert (finding.level, "pgmq" in finding.message) == (Level.FAIL, True)
     assert ("manage.py migrate" in finding.advice) is not installed
