@@ -67,6 +67,7 @@ class _TheProduct(forms.ModelForm):  # type: ignore[type-arg]  # as above
         return currency
 
     def clean(self) -> None:
+        super().clean()  # asks for the SKU to be unique
         price, currency = self.cleaned_data.get("price"), self.cleaned_data.get("currency")
         if price is not None and currency and price != round(price, decimals(currency)):
             text = _("Expected an amount without decimals: %(currency)s has none.")

@@ -100,6 +100,16 @@ def test_a_price_that_its_currency_cannot_express_is_refused(operator: Client, c
         assert (product.currency, str(product.price)) == (currency, price)
 
 
+def test_a_second_product_of_one_sku_is_refused_at_its_field(client: Client, admin_user: Any):
+    client.force_login(admin_user)
+
+    answer = client.post("/admin/orders/product/add/", product_form(client, mug()))
+
+    assert answer.status_code == 200
+    assert "Product with this SKU already exists." in answer.text
+    assert Product.objects.count() == 1
+
+
 def test_a_page_of_a_large_catalogue_is_under_100_kb(operator: Client):
     Product.objects.bulk_create(
         Product(
