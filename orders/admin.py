@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from babel.numbers import is_currency
 from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
@@ -58,12 +58,12 @@ class _InTheList(forms.ModelForm):  # type: ignore[type-arg]  # it takes no argu
 
 
 class _TheProduct(forms.ModelForm):  # type: ignore[type-arg]  # as above
-    """The page of one product. Refuses a price that its currency cannot express, because it could not be charged."""
+    """The page of one product. Refuses a price that its currency cannot express, and a currency that does not exist."""
 
     def clean_currency(self) -> str:
         currency: str = self.cleaned_data["currency"]
-        if not re.fullmatch("[A-Z]{3}", currency):
-            raise forms.ValidationError(_("Expected three capital letters, such as EUR."))
+        if not is_currency(currency):
+            raise forms.ValidationError(_("Expected the three letters (ISO 4217) of a currency, such as EUR."))
         return currency
 
     def clean(self) -> None:

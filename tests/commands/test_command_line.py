@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import psycopg
 import pytest
 from django.conf import settings
 from django.core.management import get_commands, load_command_class
 from django.db import connection
 
+from chaos.shop import scratch_database
 from supervision.management.base import Command
 from supervision.management.progress import Progress
 from supervision.postgres import advice, params
@@ -118,13 +118,8 @@ def test_the_doctor_works_without_a_database():
 @pytest.fixture
 def nothing_yet() -> Iterator[str]:
     """The URL of a database without tables."""
-    name = f"nothing_yet_{os.getpid()}"  # other processes of the tests use the same server
-    with psycopg.connect(database_url("postgres"), autocommit=True) as server:
-        server.execute(f"CREATE DATABASE {name}")  # type: ignore[arg-type]
-        try:
-            yield database_url(name)
-        finally:
-            server.execute(f"DROP DATABASE {name}")  # type: ignore[arg-type]
+    with scratch_database() as url:
+        yield url
 
 
 def test_a_database_without_tables_says_what_to_do(nothing_yet: str):
@@ -145,7 +140,7 @@ def test_all_roles_in_one_process_do_not_start_before_the_tables_are_there(nothi
     said = run("work", "all", DATABASE_URL=nothing_yet)
 
     assert said.returncode == 1
-    assert re.search(rf"/nothing_yet_\d+ lacks .*{told}.*: run manage.py migrate$", said.stderr.splitlines()[-1])
+    assert re.search(rf"/sas_shop_\w+ lacks .*{told}.*: run manage.py migrate$", said.stderr.splitlines()[-1])
     assert "Traceback" not in said.stderr + said.stdout
     assert said.stdout == ""
 

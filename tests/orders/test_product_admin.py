@@ -83,7 +83,8 @@ def test_stock_is_never_negative_and_a_product_is_never_deleted(client: Client, 
         ("JPY", "12.50", "Expected an amount without decimals: JPY has none."),
         ("JPY", "12.00", ""),
         ("EUR", "12.50", ""),
-        ("eur", "12.50", "Expected three capital letters, such as EUR."),
+        ("eur", "12.50", "Expected the three letters (ISO 4217) of a currency, such as EUR."),
+        ("EUX", "12.50", "Expected the three letters (ISO 4217) of a currency, such as EUR."),
     ],
 )
 def test_a_price_that_its_currency_cannot_express_is_refused(operator: Client, currency, price, refused):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,11 +11,11 @@ from redis import Redis
 
 from chaos import servers
 from chaos.brokers import rabbitmqctl, running
+from chaos.shop import scratch_database
 from supervision.operations import doctor
 from supervision.operations.doctor import Finding, Level
 from supervision.transports import rabbitmq
 from tests import services
-from tests.commands.test_command_line import database_url
 from tests.support.relay import Relay
 from tests.support.shop import until
 
@@ -89,19 +88,15 @@ def test_a_full_redis_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_database_without_pgmq_is_told_from_one_whose_pgmq_a_role_may_not_use(installed: bool, monkeypatch: pytest.MonkeyPatch):
     """Both errors say `pgmq`, in the language of the server."""
     options = doctor.current_app.conf.broker_transport_options
-    name = f"sas_no_pgmq_{os.getpid()}"
-    with psycopg.connect(database_url("postgres"), autocommit=True) as server:
-        server.execute(f"CREATE DATABASE {name}")  # type: ignore[arg-type]
+    with scratch_database() as url:
         try:
             if installed:
-                with psycopg.connect(database_url(name)) as there:
+                with psycopg.connect(url) as there:
                     there.execute("CREATE SCHEMA pgmq")
-            there_as = f"{database_url(name)}?options=-crole%3Dpg_monitor"
-            doctor.current_app.conf.broker_transport_options = {"conn_string": there_as, "pool_timeout": 5}
+            doctor.current_app.conf.broker_transport_options = {"conn_string": f"{url}?options=-crole%3Dpg_monitor", "pool_timeout": 5}
             finding = examined("pgmq://", monkeypatch)
         finally:
             doctor.current_app.conf.broker_transport_options = options
-            server.execute(f"DROP DATABASE {name} WITH (FORCE)")  # type: ignore[arg-type]
 
     assert (finding.level, "pgmq" in finding.message) == (Level.FAIL, True)
     assert ("manage.py migrate" in finding.advice) is not installed
